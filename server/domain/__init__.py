@@ -1,0 +1,1 @@
+"""What decides, and nothing else: standard library and `trainer_agent.wire`. Time, randomness and settings are arguments."""

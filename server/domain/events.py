@@ -1,0 +1,57 @@
+"""The catalogue of everything that can happen.
+
+One append-only table holds these; it feeds the live page, the webhooks, the audit trail and the chart marks. `data` is strict
+JSON (non-finite numbers as strings) and carries what a person needs to read the event without looking elsewhere.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class EventType(StrEnum):
+    """Dotted: noun, then what happened to it."""
+
+    RUN_STARTED = "run.started"
+    RUN_SEGMENT_STARTED = "run.segment_started"
+    RUN_LOST = "run.lost"
+    RUN_FOUND = "run.found"
+    RUN_FINISHED = "run.finished"
+    RUN_FAILED = "run.failed"
+    RUN_STOPPED = "run.stopped"
+    RUN_RECORDS_DROPPED = "run.records_dropped"
+    CHECKPOINT_CHANGED = "checkpoint.changed"
+    ALERT_PENDING = "alert.pending"
+    ALERT_FIRING = "alert.firing"
+    ALERT_RECOVERING = "alert.recovering"
+    ALERT_RESOLVED = "alert.resolved"
+    ALERT_REWOUND = "alert.rewound"
+    COUNTDOWN_STARTED = "countdown.started"
+    COUNTDOWN_ENDED = "countdown.ended"
+    COMMAND_QUEUED = "command.queued"
+    COMMAND_DELIVERED = "command.delivered"
+    COMMAND_RUNNING = "command.running"
+    COMMAND_SUCCEEDED = "command.succeeded"
+    COMMAND_FAILED = "command.failed"
+    COMMAND_UNCONFIRMED = "command.unconfirmed"
+    COMMAND_REJECTED = "command.rejected"
+    COMMAND_CANCELLED = "command.cancelled"
+    COMMAND_EXPIRED = "command.expired"
+    COMMAND_SUPERSEDED = "command.superseded"
+    RULE_CHANGED = "rule.changed"
+    WEBHOOK_CHANGED = "webhook.changed"
+    WEBHOOK_DISABLED = "webhook.disabled"
+    WEBHOOK_TEST = "webhook.test"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `run_id` is None for what concerns no run (webhook and rule changes)."""
+
+    type: EventType
+    at: datetime
+    run_id: str | None = None
+    step: int | None = None
+    segment: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)

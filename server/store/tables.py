@@ -1,0 +1,336 @@
+"""Every table. The same on SQLite and PostgreSQL; keys begin with the run (or stand for no run), so a database can be
+spread by run.
+
+Numbers that may be non-finite live in float64 blobs: SQLite turns a NaN into NULL, so no such column is ever a `Double`.
+Times are whole microseconds since the epoch, UTC: exact on both databases.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """An aware UTC datetime, stored as microseconds."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:  # noqa: ARG002
+        """Refuses naive times: they are always a mistake."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a zone")
+        return (value - _EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
+        """Back to an aware datetime."""
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = sa.String(64)
+Name = sa.String(256)
+Word = sa.String(32)
+Json = sa.Text  # strict JSON as text: PostgreSQL's json type would refuse what SQLite takes
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("owner_token_id", Id, nullable=False),
+    sa.Column("project", Name, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("state", Word, nullable=False),
+    sa.Column("state_reason", sa.Text, nullable=False, default=""),
+    sa.Column("deadline_at", UtcTime, index=True),
+    sa.Column("phase", Word),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("total_steps", sa.BigInteger),
+    sa.Column("segment", sa.Integer, nullable=False, default=1),
+    sa.Column("world_size", sa.Integer, nullable=False, default=1),
+    sa.Column("host", Name, nullable=False, default=""),
+    sa.Column("integration", Word, nullable=False, default=""),
+    sa.Column("capabilities", Json, nullable=False, default="[]"),
+    sa.Column("incapable_because", sa.Text, nullable=False, default=""),
+    sa.Column("automatic_rollback", sa.Boolean, nullable=False, default=False),
+    sa.Column("attributes", Json, nullable=False, default="{}"),
+    sa.Column("latest", Json, nullable=False, default="{}"),  # of the last heartbeat: shown, never judged
+    sa.Column("dropped_records", sa.BigInteger, nullable=False, default=0),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("heard_at", UtcTime, nullable=False, index=True),
+    sa.Column("ended_at", UtcTime),
+    sa.Column("revision", sa.BigInteger, nullable=False, default=0),
+)
+
+incarnations = sa.Table(
+    "incarnations",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("incarnation", Id, primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("next_seq", sa.BigInteger, nullable=False, default=1),
+    sa.Column("host", Name, nullable=False, default=""),
+    sa.Column("pid", sa.BigInteger, nullable=False, default=0),
+    sa.Column("started_at", UtcTime, nullable=False),
+    sa.Column("heard_at", UtcTime, nullable=False),
+)
+
+segments = sa.Table(
+    "segments",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True),
+    sa.Column("incarnation", Id, nullable=False),
+    sa.Column("from_step", sa.BigInteger, nullable=False),
+    sa.Column("cause", Word, nullable=False),
+    sa.Column("parent", sa.Integer),
+    sa.Column("command_id", Id),
+    sa.Column("checkpoint_id", Name),
+    sa.Column("attributes", Json, nullable=False, default="{}"),
+    sa.Column("started_at", UtcTime, nullable=False),
+)
+
+point_batches = sa.Table(
+    "point_batches",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("incarnation", Id, primary_key=True),
+    sa.Column("first_seq", sa.BigInteger, primary_key=True),
+    sa.Column("last_seq", sa.BigInteger, nullable=False),
+    sa.Column("steps", sa.Integer, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    comment="The durable tail: all series of one batch in one row, until there are enough to seal.",
+)
+
+point_chunks = sa.Table(
+    "point_chunks",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("series", sa.String(128), primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("incarnation", Id, primary_key=True),
+    sa.Column("first_seq", sa.BigInteger, primary_key=True),
+    sa.Column("first_step", sa.BigInteger, nullable=False),
+    sa.Column("last_step", sa.BigInteger, nullable=False),
+    sa.Column("count", sa.Integer, nullable=False),
+    sa.Column("nonfinite_count", sa.Integer, nullable=False),
+    sa.Column("min", sa.Double),
+    sa.Column("max", sa.Double),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    comment="Sealed points of one series: seq, step, time, value as little-endian float64, 1,024 to 4,096 of each.",
+)
+
+series_summaries = sa.Table(
+    "series_summaries",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("series", sa.String(128), primary_key=True),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("nonfinite_count", sa.BigInteger, nullable=False),
+    sa.Column("first_nonfinite_step", sa.BigInteger),
+    sa.Column("min", sa.Double),
+    sa.Column("max", sa.Double),
+    sa.Column("last_step", sa.BigInteger, nullable=False),
+    sa.Column("last_value", sa.LargeBinary, nullable=False),  # 8 bytes, little-endian float64
+)
+
+rules = sa.Table(
+    "rules",
+    metadata,
+    sa.Column("rule_id", Id, primary_key=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+    sa.Column("body", Json, nullable=False),
+)
+
+rule_states = sa.Table(
+    "rule_states",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("rule_id", Id, primary_key=True),
+    sa.Column("series", sa.String(128), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("rule_version", sa.Integer, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("state", Json, nullable=False),  # detector state and alert status
+)
+
+alerts = sa.Table(
+    "alerts",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("alert_id", Id, primary_key=True),
+    sa.Column("rule_id", Id, nullable=False),
+    sa.Column("rule_version", sa.Integer, nullable=False),
+    sa.Column("rule_name", Name, nullable=False),
+    sa.Column("title", Name, nullable=False),
+    sa.Column("severity", Word, nullable=False),
+    sa.Column("series", sa.String(128), nullable=False),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("state", Word, nullable=False, index=True),
+    sa.Column("onset_step", sa.BigInteger, nullable=False),
+    sa.Column("firing_step", sa.BigInteger),
+    sa.Column("resolved_step", sa.BigInteger),
+    sa.Column("onset_at", UtcTime, nullable=False),
+    sa.Column("firing_at", UtcTime),
+    sa.Column("resolved_at", UtcTime),
+    sa.Column("closed_because", Word),
+    sa.Column("evidence", Json, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("checkpoint_id", Name, primary_key=True),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("state", Word, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("facts", Json, nullable=False),  # the wire's CheckpointSaved, as it came
+    sa.Column("saved_at", UtcTime, nullable=False),
+    sa.Column("changed_at", UtcTime, nullable=False),
+)
+
+countdowns = sa.Table(
+    "countdowns",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("countdown_id", Id, primary_key=True),
+    sa.Column("state", Word, nullable=False),
+    sa.Column("rule_id", Id, nullable=False),
+    sa.Column("rule_name", Name, nullable=False),
+    sa.Column("alert_id", Id, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("action", Json, nullable=False),
+    sa.Column("checkpoint_id", Name),
+    sa.Column("target_step", sa.BigInteger),
+    sa.Column("started_at", UtcTime, nullable=False),
+    sa.Column("due_at", UtcTime, nullable=False, index=True),
+    sa.Column("ended_at", UtcTime),
+    sa.Column("outcome", sa.Text, nullable=False, default=""),
+)
+
+commands = sa.Table(
+    "commands",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("command_id", Id, primary_key=True),
+    sa.Column("kind", Word, nullable=False),
+    sa.Column("state", Word, nullable=False),
+    sa.Column("incarnation", Id, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("issued_by", Name, nullable=False),
+    sa.Column("payload", Json),  # the wire's RollbackPayload
+    sa.Column("outcome", sa.Text, nullable=False, default=""),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("idempotency_key", Name, nullable=False),
+    sa.Column("request_digest", Id, nullable=False),
+    sa.Column("issued_at", UtcTime, nullable=False),
+    sa.Column("updated_at", UtcTime, nullable=False),
+    sa.Column("deadline_at", UtcTime, index=True),  # deliver-within, then execute-within; None once it has ended
+    sa.UniqueConstraint("run_id", "idempotency_key"),
+)
+_active = commands.c.state.in_(["queued", "delivered", "running"])
+sa.Index("uq_commands_one_active", commands.c.run_id, unique=True, sqlite_where=_active, postgresql_where=_active)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column("event_id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("run_id", Id),
+    sa.Column("type", Word, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("segment", sa.Integer),
+    sa.Column("data", Json, nullable=False),
+    sa.Index("ix_events_run", "run_id", "event_id"),
+)
+
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("webhook_id", Id, primary_key=True),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("secret", sa.String(128), nullable=False),
+    sa.Column("minimum_severity", Word, nullable=False),
+    sa.Column("project", Name),
+    sa.Column("enabled", sa.Boolean, nullable=False, default=True),
+    sa.Column("disabled_because", sa.Text, nullable=False, default=""),
+    sa.Column("created_at", UtcTime, nullable=False),
+)
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("delivery_id", Id, primary_key=True),  # the webhook-id header: the same over all attempts
+    sa.Column("webhook_id", Id, nullable=False, index=True),
+    sa.Column("event_id", sa.BigInteger, nullable=False),
+    sa.Column("event_type", Word, nullable=False),
+    sa.Column("run_id", Id),
+    sa.Column("state", Word, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("next_attempt_at", UtcTime, index=True),
+    sa.Column("attempt_count", sa.Integer, nullable=False, default=0),
+)
+
+delivery_attempts = sa.Table(
+    "delivery_attempts",
+    metadata,
+    sa.Column("delivery_id", Id, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("status", sa.Integer),
+    sa.Column("error", Name),
+    sa.Column("seconds", sa.Double, nullable=False),
+)
+
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("token_id", Id, primary_key=True),
+    sa.Column("role", Word, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("digest", Id, nullable=False, unique=True),  # SHA-256 of the secret; the secret itself is shown once
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("revoked_at", UtcTime),
+)
+
+sign_in_codes = sa.Table(
+    "sign_in_codes",
+    metadata,
+    sa.Column("digest", Id, primary_key=True),
+    sa.Column("expires_at", UtcTime, nullable=False),
+    sa.Column("used_at", UtcTime),
+)
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("digest", Id, primary_key=True),
+    sa.Column("role", Word, nullable=False),
+    sa.Column("name", Name, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("seen_at", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime, nullable=False),
+)

@@ -1,5 +1,6 @@
-"""Every table. The same on SQLite and PostgreSQL; keys begin with the run (or stand for no run), so a database can be
-spread by run.
+"""Every table, the same on SQLite and PostgreSQL.
+
+Keys begin with the run (or stand for no run at all), so that a database can be spread by run.
 
 Numbers that may be non-finite live in float64 blobs: SQLite turns a NaN into NULL, so no such column is ever a `Double`.
 Times are whole microseconds since the epoch, UTC: exact on both databases.

@@ -1,0 +1,386 @@
+"""The project's commands, with nothing but Python: `python3 dev.py demo | test | serve | lint | soak | bench | setup`.
+
+Makes `.venv` beside this file, installs what the command needs (pinned by `constraints.txt`), finds the outside tools and runs.
+Owns how things are installed and started; refuses to know what they do. Everything here is the standard library, and the
+file stays readable for an old Python, so that the first thing an old Python says is what to do.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 - this file also meets older ones
+    import os
+    import shutil
+
+    for _name in ("python3.14", "python3.13", "python3.12", "python3.11"):
+        _newer = shutil.which(_name)
+        if _newer and os.system('"%s" -c "import sys; sys.exit(sys.version_info < (3, 11))"' % _newer) == 0:  # noqa: S605, UP031
+            os.execv(_newer, [_newer] + sys.argv)  # noqa: S606, RUF005
+    sys.exit("LossGuard needs Python 3.11 or newer; this is %s. Install one, then: python3.11 dev.py" % sys.version.split()[0])  # noqa: UP031
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+if os.name == "nt":
+    sys.exit("The server and the demo need Linux or macOS; on Windows run this inside WSL.")
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+PYTHON = BIN / "python"
+TORCH = "2.13.0"
+
+CONTAINS = {"server": ("server",), "demo": ("server", "demo"), "test": ("server", "demo", "test")}
+"""Which extras are satisfied once one is installed."""
+
+BREAKS_INSTALLS = re.compile(
+    "PYTHON(PATH|HOME)|VIRTUAL_ENV|CONDA_PREFIX"
+    "|PIP_(BUILD_)?(CONSTRAINT|REQUIREMENT|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|DRY_RUN|EDITABLE|REQUIRE_HASHES|REQUIRE_VIRTUALENV)"
+    "|UV_(BUILD_)?(CONSTRAINT|OVERRIDE|SYSTEM_PYTHON|PYTHON|PROJECT|PROJECT_ENVIRONMENT|REQUIRE_HASHES|TORCH_BACKEND)"
+)
+"""Settings meant for somebody's other projects. Where packages come from (index, find-links, proxy, certificates) is kept."""
+
+BROWSERS = (
+    "chromium-headless-shell",
+    "chrome-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
+
+
+class SetupError(Exception):
+    """Something outside this checkout is missing; the message says what to do."""
+
+
+# --- installing ---
+
+
+def setup(extra: str) -> None:
+    """`.venv` holds the project with `extra`, at the pinned versions. Does nothing when that is so already."""
+    if _make_venv() and any(
+        _stamp(name).exists() and _stamp(name).read_text() == _key() for name in CONTAINS if extra in CONTAINS[name]
+    ):
+        return
+    say(f"setting up .venv for '{extra}' (Python {platform.python_version()})")
+    if not _install(f"-e.[{extra}]"):
+        raise SetupError(
+            "Installing the packages failed; the reason is above. Without a network to PyPI, name a mirror with PIP_INDEX_URL "
+            "or a folder of wheels with PIP_FIND_LINKS, then run the same command again."
+        )
+    if extra != "server":
+        _install_torch()
+    _stamp(extra).write_text(_key())
+
+
+def _stamp(extra: str) -> Path:
+    return VENV / f".lossguard-{extra}"
+
+
+def _key() -> str:
+    parts = (
+        (ROOT / "pyproject.toml").read_bytes(),
+        (ROOT / "constraints.txt").read_bytes(),
+        sys.version.encode(),
+        str(ROOT).encode(),
+    )
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _make_venv() -> bool:
+    """True when a working environment of this Python was there; else makes one."""
+    version = "import sys; print(*sys.version_info[:2])"
+    if PYTHON.exists() and _output([PYTHON, "-c", version]) == f"{sys.version_info[0]} {sys.version_info[1]}":
+        return True
+    shutil.rmtree(VENV, ignore_errors=True)
+    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+        made = _call([sys.executable, "-m", "venv", VENV])
+    elif uv := shutil.which("uv"):  # Debian's python3 without python3-venv
+        made = _call([uv, "venv", "-q", "--seed", "--python", sys.executable, VENV], _install_environment())
+    else:
+        made = False
+    if not made:
+        raise SetupError(
+            "Python's venv module is missing or broken. On Debian or Ubuntu: apt install python3-venv. "
+            "Or install uv (https://docs.astral.sh/uv). Then run the same command again."
+        )
+    return False
+
+
+def _install(what: str, for_uv: Sequence[str] = (), for_pip: Sequence[str] = ()) -> bool:
+    """True when `what` could be installed, by uv, or by pip where uv cannot. Each may have options of its own."""
+    ways = [[PYTHON, "-m", "pip", "install", *for_pip]]
+    if uv := _uv():
+        ways.insert(0, [uv, "pip", "install", "--python", PYTHON, *for_uv])
+    environment = _install_environment()
+    return any(_call([*way, "-q", "-c", ROOT / "constraints.txt", what], environment) for way in ways)
+
+
+def _uv() -> str | None:
+    """Path of uv: pip puts it into `.venv`; else the one on PATH; None when there is none, and pip has to do."""
+    own = BIN / "uv"
+    pip = [PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt", "uv"]
+    if not own.exists() and not _call(pip, _install_environment()):
+        say("uv could not be installed; pip does the work, which takes longer")
+    return str(own) if own.exists() else shutil.which("uv")
+
+
+def _install_environment() -> dict[str, str]:
+    """The environment for installers: what the user set for pip also holds for uv."""
+    environment = {name: value for name, value in os.environ.items() if not BREAKS_INSTALLS.fullmatch(name)}
+    if links := _find_links():
+        environment["UV_FIND_LINKS"] = ",".join(links)
+        environment["PIP_FIND_LINKS"] = " ".join(links)
+    else:
+        environment.pop("PIP_FIND_LINKS", None)
+    for pips, uvs in (("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), ("PIP_CERT", "SSL_CERT_FILE")):
+        if os.environ.get(pips):
+            environment.setdefault(uvs, os.environ[pips])
+    if "UV_DEFAULT_INDEX" not in environment and (mirror := _pip_setting("index-url")):
+        environment["UV_DEFAULT_INDEX"] = mirror
+    environment.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    return environment
+
+
+def _pip_setting(name: str) -> str:
+    """A setting out of pip's own files, such as the mirror that a company or a country uses; empty when unset."""
+    return _output([PYTHON, "-m", "pip", "config", "get", f"global.{name}"]) or _output(
+        [PYTHON, "-m", "pip", "config", "get", f"install.{name}"]
+    )
+
+
+def _find_links() -> list[str]:
+    """The entries of PIP_FIND_LINKS and UV_FIND_LINKS that are there; uv would fail on a folder that is not."""
+    words = os.environ.get("PIP_FIND_LINKS", "").split() + os.environ.get("UV_FIND_LINKS", "").replace(",", " ").split()
+    kept = [word for word in dict.fromkeys(words) if re.match(r"https?://", word) or _local(word).exists()]
+    return [word if re.match(r"[a-z]+://", word) else str(_local(word).resolve()) for word in kept]
+
+
+def _local(link: str) -> Path:
+    return Path(urllib.parse.unquote(link[len("file://") :]) if link.startswith("file://") else link).expanduser()
+
+
+def _install_torch() -> None:
+    """A torch that can be imported: the one that is there, a local wheel, else the CPU build."""
+    if there := _output([PYTHON, "-c", "import torch; print(torch.__version__)"]):
+        say(f"torch {there} is there already")
+        return
+    if wheel := _torch_wheel():
+        say(f"installing torch from {wheel.name} ({wheel.stat().st_size / 1e6:.0f} MB)")
+        done = _install(f"torch=={TORCH}")
+    else:
+        say(f"installing the CPU build of torch {TORCH}: a download of about 190 MB, 700 MB on disk")
+        cpu = ("--extra-index-url", "https://download.pytorch.org/whl/cpu")
+        done = _install(f"torch=={TORCH}" if sys.platform == "darwin" else f"torch=={TORCH}+cpu", ("--torch-backend=cpu",), cpu)
+    if not done or not _output([PYTHON, "-c", "import torch; print(torch.__version__)"]):
+        raise SetupError(
+            f"torch {TORCH} could not be installed; the reason is above. Install any build of it by hand with\n"
+            f"    {PYTHON} -m pip install torch\nand run the same command again: a torch that can be imported is used as it is."
+        )
+
+
+def _torch_wheel() -> Path | None:
+    """A wheel of the pinned torch for this Python and machine in one of the local folders."""
+    tag = f"-cp{sys.version_info[0]}{sys.version_info[1]}-"
+    folders = [_local(link) for link in _find_links() if "://" not in link]
+    wheels = [path for folder in folders if folder.is_dir() for path in sorted(folder.glob(f"torch-{TORCH}*.whl"))]
+    return next((path for path in wheels if tag in path.name and platform.machine().lower() in path.name), None)
+
+
+# --- a browser for the tests ---
+
+
+def chromium() -> str:
+    """Path of a Chromium: $CHROMIUM, PATH, one that Playwright has, apt when root, else Playwright's download.
+
+    Raises:
+        SetupError: none of them gives one. The tests need a real browser, so there is no going on without.
+    """
+    if named := os.environ.get("CHROMIUM"):
+        if path := shutil.which(named):
+            return path
+        raise SetupError(f"CHROMIUM is set to {named!r}, which is not a program. Correct it or unset it.")
+    for get in (_nothing, _apt_chromium, _playwright_chromium):
+        get()
+        if path := _installed_chromium():
+            return path
+    raise SetupError("No Chromium for the browser tests. Install chromium or Google Chrome, or set CHROMIUM=/path/to/it.")
+
+
+def _installed_chromium() -> str | None:
+    on_path = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    return on_path or next(_playwright_browsers(), None)
+
+
+def _playwright_browsers() -> Iterator[str]:
+    """What `playwright install` keeps in its cache, the newest first."""
+    home = Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or home / "ms-playwright")
+    for folder in sorted(cache.glob("chromium_headless_shell-*"), reverse=True):
+        for name in ("headless_shell", "chrome-headless-shell"):
+            yield from (str(path) for path in folder.rglob(name) if path.is_file() and os.access(path, os.X_OK))
+
+
+def _nothing() -> None:
+    """Look first: most machines have one."""
+
+
+def _apt_chromium() -> None:
+    if not shutil.which("apt-get") or os.geteuid() != 0:
+        return
+    say("installing Debian's chromium for the browser tests (about 100 MB)")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    _call(["apt-get", "update", "-qq"], environment)
+    for package in ("chromium-headless-shell", "chromium"):
+        if _call(["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], environment):
+            return
+
+
+def _playwright_chromium() -> None:
+    say("downloading Playwright's Chromium for the browser tests (about 110 MB)")
+    _call([PYTHON, "-m", "playwright", "install", "--only-shell", "chromium"])
+
+
+# --- commands ---
+
+
+def demo(arguments: list[str]) -> int:
+    """A tiny GPT-2 dies on a bad document, and is saved: see examples/demo.py."""
+    setup("demo")
+    _become([PYTHON, ROOT / "examples" / "demo.py", *arguments], _quiet_training())
+
+
+def serve(arguments: list[str]) -> int:
+    """The server; see `python3 dev.py serve --help`."""
+    setup("server")
+    _become([PYTHON, "-m", "server", "serve", *arguments], dict(os.environ))
+
+
+def lint(_arguments: list[str]) -> int:
+    """Style, format, types and layers."""
+    setup("test")
+    checks: list[list[object]] = [
+        [BIN / "ruff", "check", "."],
+        [BIN / "ruff", "format", "--check", "."],
+        [PYTHON, "-m", "mypy"],
+        [BIN / "lint-imports", "--no-cache"],
+    ]
+    failed = [str(check[0]) for check in checks if not _call(check)]
+    return 1 if failed else 0
+
+
+def test(arguments: list[str]) -> int:
+    """Everything a change needs; with arguments, only what pytest is told by them."""
+    setup("test")
+    environment = _quiet_training() | {"CHROMIUM": chromium()}
+    failed = 0 if arguments else lint([])
+    return _run([PYTHON, "-m", "pytest", *arguments], environment) or failed
+
+
+def soak(arguments: list[str]) -> int:
+    """The demo, unattended, for three seeds. Arguments go on to it."""
+    setup("demo")
+    demo_py = ROOT / "examples" / "demo.py"
+    codes = [
+        _run([PYTHON, demo_py, "--headless", "--json", "--seed", str(seed), *arguments], _quiet_training()) for seed in range(3)
+    ]
+    say("soak: " + ", ".join(f"seed {seed} {'failed' if code else 'passed'}" for seed, code in enumerate(codes)))
+    return max(codes)
+
+
+def bench(arguments: list[str]) -> int:
+    """One benchmark by name; without a name, the list of them."""
+    names = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
+    if not arguments or arguments[0] not in names:
+        say(f"name a benchmark: {', '.join(names) or 'there is none yet'}")
+        return 2
+    setup("test")
+    return _run([PYTHON, "-m", f"benchmarks.{arguments[0]}", *arguments[1:]], _quiet_training())
+
+
+def prepare(arguments: list[str]) -> int:
+    """Install only. Takes server, demo or test (the default)."""
+    extra = arguments[0] if arguments else "test"
+    if extra not in CONTAINS:
+        raise SetupError(f"setup takes one of {', '.join(CONTAINS)}, not {extra!r}")
+    setup(extra)
+    if extra == "test":
+        say(f"browser: {chromium()}")
+    return 0
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]]
+COMMANDS = {"demo": demo, "test": test, "serve": serve, "lint": lint, "soak": soak, "bench": bench, "setup": prepare}
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status of the command named first."""
+    if not arguments or arguments[0] not in COMMANDS:
+        wanted = bool(arguments) and arguments[0] in {"-h", "--help", "help"}
+        lines = [f"  {name:6} {(command.__doc__ or '').splitlines()[0]}" for name, command in COMMANDS.items()]
+        say("\n".join(["usage: python3 dev.py COMMAND [arguments]", *lines]))
+        return 0 if wanted else 2
+    try:
+        return COMMANDS[arguments[0]](arguments[1:])
+    except SetupError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _quiet_training() -> dict[str, str]:
+    """One thread for torch, no hub, and none of the user's own LossGuard settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
+    return kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _run(command: Sequence[object], environment: dict[str, str]) -> int:
+    return subprocess.run([str(part) for part in command], cwd=ROOT, env=environment, check=False).returncode
+
+
+def _become(command: Sequence[object], environment: dict[str, str]) -> NoReturn:
+    """Run in place of this process, so that Ctrl-C and signals reach the program itself."""
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(str(command[0]), [str(part) for part in command], environment)  # noqa: S606
+
+
+def _call(command: Sequence[object], environment: dict[str, str] | None = None) -> bool:
+    try:
+        return (
+            subprocess.run(
+                [str(part) for part in command], cwd=ROOT, env=environment, check=False, stdin=subprocess.DEVNULL
+            ).returncode
+            == 0
+        )
+    except OSError as error:
+        say(f"{command[0]}: {error}")
+        return False
+
+
+def _output(command: Sequence[object]) -> str:
+    """What it prints, stripped; empty when it fails."""
+    try:
+        done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def say(text: str) -> None:
+    """To stderr: stdout belongs to the command that is run."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -72,13 +72,13 @@ def setup(extra: str) -> None:
     ):
         return
     say(f"setting up .venv for '{extra}' (Python {platform.python_version()})")
+    if extra != "server":
+        _install_torch()  # before the packages that need it: left to themselves they bring the CUDA build, several GB
     if not _install(f"-e.[{extra}]"):
         raise SetupError(
             "Installing the packages failed; the reason is above. Without a network to PyPI, name a mirror with PIP_INDEX_URL "
             "or a folder of wheels with PIP_FIND_LINKS, then run the same command again."
         )
-    if extra != "server":
-        _install_torch()
     _stamp(extra).write_text(_key())
 
 

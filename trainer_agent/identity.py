@@ -1,0 +1,98 @@
+"""Which run a folder belongs to: `<output_dir>/.lossguard/run.json`, taken up again when training resumes there.
+
+The file also remembers the highest segment opened, so that a restart opens the next one and a rollback that is done twice
+opens one. It is replaced whole. When it cannot be written the run goes on with what is in memory, and says so once.
+"""
+
+import json
+import os
+import re
+import sys
+import uuid
+from pathlib import Path
+
+from .config import replace_file
+
+FILE_NAME = "run.json"
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Identity:
+    """The run's id and its segments. Not for several threads."""
+
+    def __init__(self, path: Path, run_id: str, last_segment: int) -> None:
+        self._path = path
+        self.run_id = run_id
+        self.last_segment = last_segment
+        self.is_restart = last_segment > 0
+
+    @classmethod
+    def open(cls, directory: Path, run_id: str | None = None) -> "Identity":
+        """The run of this `.lossguard` folder; a new one when there is none, or when `run_id` names another. Never raises."""
+        path = directory / FILE_NAME
+        wanted = _FORBIDDEN.sub("-", run_id)[:64].strip(".-") if run_id else ""
+        found = _read(path)
+        if found is not None and wanted in ("", found[0]):
+            return cls(path, *found)
+        identity = cls(path, wanted or uuid.uuid4().hex, 0)
+        if found is None and not path.exists():
+            return identity._create()
+        identity._save()
+        return identity
+
+    def next_segment(self) -> int:
+        """Opens the next segment: the highest so far plus one, on disk before it is given."""
+        return self.reserve_segment(self.last_segment + 1)
+
+    def reserve_segment(self, segment: int) -> int:
+        """Remembers a segment whose number was fixed elsewhere; the number."""
+        if segment > self.last_segment:
+            self.last_segment = segment
+            self._save()
+        return segment
+
+    def _create(self) -> "Identity":
+        """Puts the file there unless another rank was quicker, whose run this then is."""
+        draft = self._path.with_name(f".{FILE_NAME}.{uuid.uuid4().hex}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(draft, self._content())
+            try:
+                os.link(draft, self._path)
+            finally:
+                draft.unlink()
+        except FileExistsError:
+            found = _read(self._path)
+            return Identity(self._path, *found) if found else self
+        except OSError:  # file systems without hard links
+            self._save()
+        return self
+
+    def _save(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, self._content())
+        except OSError as error:
+            _say(f"{self._path} cannot be written ({error.strerror}); a restart will look like a new run")
+
+    def _content(self) -> bytes:
+        return json.dumps({"run_id": self.run_id, "last_segment": self.last_segment}).encode()
+
+
+def _read(path: Path) -> tuple[str, int] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        run_id, segment = content["run_id"], content["last_segment"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        _say(f"{path} cannot be read ({type(error).__name__}); this becomes a new run")
+        return None
+    if isinstance(run_id, str) and run_id and not _FORBIDDEN.search(run_id) and isinstance(segment, int) and segment >= 0:
+        return run_id, segment
+    _say(f"{path} does not hold a run; this becomes a new run")
+    return None
+
+
+def _say(text: str) -> None:
+    print(f"lossguard: {text}.", file=sys.stderr)

@@ -147,6 +147,7 @@ series_summaries = sa.Table(
     sa.Column("max", sa.Double),
     sa.Column("last_step", sa.BigInteger, nullable=False),
     sa.Column("last_value", sa.LargeBinary, nullable=False),  # 8 bytes, little-endian float64
+    sa.Column("sparkline", sa.LargeBinary),  # of the loss only: see domain/reduction.py
 )
 
 rules = sa.Table(

@@ -1,0 +1,63 @@
+"""The append-only event table."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from server.domain.events import Event, EventType
+from trainer_agent.wire.codec import to_json
+
+from .tables import events
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event and its number, which rises in the order of appending."""
+
+    event_id: int
+    event: Event
+
+
+def append(connection: sa.Connection, event: Event) -> int:
+    """Write `event` down. Gives its number."""
+    row = {
+        "run_id": event.run_id,
+        "type": event.type.value,
+        "at": event.at,
+        "step": event.step,
+        "segment": event.segment,
+        "data": json.dumps(to_json(event.data), allow_nan=False),
+    }
+    number: int = connection.execute(sa.insert(events).returning(events.c.event_id), row).scalar_one()
+    return number
+
+
+def newest(
+    connection: sa.Connection, run_id: str, types: Collection[EventType] | None = None, limit: int = 100
+) -> list[StoredEvent]:
+    """The last events of a run, newest first; only of `types` where given."""
+    query = sa.select(events).where(events.c.run_id == run_id)
+    if types is not None:
+        query = query.where(events.c.type.in_([each.value for each in types]))
+    rows = connection.execute(query.order_by(events.c.event_id.desc()).limit(limit))
+    return [_event(row) for row in rows]
+
+
+def after(connection: sa.Connection, event_id: int, limit: int = 1000) -> list[StoredEvent]:
+    """Events of all runs numbered above `event_id`, oldest first."""
+    query = sa.select(events).where(events.c.event_id > event_id).order_by(events.c.event_id).limit(limit)
+    return [_event(row) for row in connection.execute(query)]
+
+
+def get(connection: sa.Connection, event_id: int) -> StoredEvent | None:
+    """One event by its number."""
+    row = connection.execute(sa.select(events).where(events.c.event_id == event_id)).one_or_none()
+    return None if row is None else _event(row)
+
+
+def _event(row: sa.Row[Any]) -> StoredEvent:
+    event = Event(EventType(row.type), row.at, row.run_id, row.step, row.segment, json.loads(row.data))
+    return StoredEvent(row.event_id, event)

@@ -1,0 +1,24 @@
+"""Which runs a unit of work has changed: each gets its revision raised once, and the page a hint after the commit."""
+
+import sqlalchemy as sa
+
+from .tables import runs
+
+_KEY = "lossguard.touched"
+
+
+def touch(connection: sa.Connection, run_id: str) -> None:
+    """Raise the run's revision by one, at most once in a unit of work, and remember it for the hint."""
+    touched: dict[str, int] = connection.info.setdefault(_KEY, {})
+    if run_id in touched:
+        return
+    raised = sa.update(runs).where(runs.c.run_id == run_id).values(revision=runs.c.revision + 1)
+    revision = connection.execute(raised.returning(runs.c.revision)).scalar()
+    if revision is not None:
+        touched[run_id] = revision
+
+
+def take_touched(connection: sa.Connection) -> dict[str, int]:
+    """The runs touched since the last call, with their new revisions. The writer asks after each unit, done or failed."""
+    touched: dict[str, int] = connection.info.pop(_KEY, {})
+    return touched

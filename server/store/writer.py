@@ -1,0 +1,161 @@
+"""The one thread that writes.
+
+    submit() -> queue -> [ unit, unit, unit ] -> COMMIT -> answers
+
+A group is everything that waited when the thread became free: alone when it is quiet, many under load, and nobody is kept
+waiting for company. Each unit runs in a savepoint of its own, so one that fails takes nobody along. Nothing is answered
+before the commit, and a commit that fails is answered as a failure to every unit of its group.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
+
+import sqlalchemy as sa
+
+from .touched import take_touched
+
+T = TypeVar("T")
+Unit = Callable[[sa.Connection], T]
+OnCommit = Callable[[Mapping[str, int]], None]
+
+QUEUE_LENGTH = 512
+RETRY_AFTER_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class StorageUnavailable(Exception):  # noqa: N818  named for what happened
+    """The database could not be reached or did not commit; nothing of the request was stored. The same may be sent again."""
+
+    retry_after_seconds = RETRY_AFTER_SECONDS
+
+
+class WriterBusy(StorageUnavailable):
+    """More writes are waiting than the server takes on. The same may be sent again shortly."""
+
+
+class WriterClosed(StorageUnavailable):
+    """The server is shutting down. The same may be sent again when it is back."""
+
+
+class _Job:
+    """A unit of work, what came of it, and where the answer goes."""
+
+    def __init__(self, unit: Unit[Any]) -> None:
+        self.unit = unit
+        self.answer: Future[Any] = Future()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Tell the caller. Only ever called after the commit."""
+        if self.error is None:
+            self.answer.set_result(self.result)
+        else:
+            self.answer.set_exception(self.error)
+
+
+class Writer:
+    """Takes units of work from any thread and commits them in groups on its own.
+
+    `on_commit` is told the runs that a group changed with their new revisions, after the commit and before the answers.
+    """
+
+    def __init__(self, engine: sa.Engine, on_commit: OnCommit | None = None, queue_length: int = QUEUE_LENGTH) -> None:
+        self.on_commit = on_commit
+        self._engine = engine
+        self._queue: queue.Queue[_Job | None] = queue.Queue(queue_length + 1)  # one place more: closing always fits
+        self._length = queue_length
+        self._closed = False
+        self._door = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="lossguard-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, unit: Unit[T]) -> T:
+        """Run `unit` in a transaction and give its result once that is durable.
+
+        Thread: any but the writer's own; blocks until the commit.
+
+        Raises:
+            WriterBusy: too many units wait already; this one was not taken.
+            StorageUnavailable: the commit failed or the database was lost; nothing of it was stored.
+            Exception: whatever the unit raised; nothing of it was stored.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a unit of work must not wait for another: call the function with the same connection")
+        job = _Job(unit)
+        with self._door:
+            if self._closed:
+                raise WriterClosed(WriterClosed.__doc__)
+            if self._queue.qsize() >= self._length:
+                raise WriterBusy(WriterBusy.__doc__)
+            self._queue.put_nowait(job)
+        return cast("T", job.answer.result())
+
+    def close(self) -> None:
+        """Commit what waits, then end the thread. Later units are refused."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self._queue.put_nowait(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            group = [self._queue.get()]
+            group += [self._queue.get() for _ in range(self._queue.qsize())]
+            closing = None in group
+            self._take([job for job in group if job is not None])
+
+    def _take(self, group: list[_Job]) -> None:
+        try:
+            touched = self._commit(group)
+        except Exception as error:
+            _log.exception("a group of %d writes was not committed", len(group))
+            for job in group:
+                job.error = job.error or unavailable(error)
+        else:
+            self._tell(touched)
+        for job in group:
+            job.settle()
+
+    def _commit(self, group: list[_Job]) -> dict[str, int]:
+        touched: dict[str, int] = {}
+        with self._engine.connect() as connection, connection.begin():
+            take_touched(connection)
+            for job in group:
+                touched.update(self._attempt(connection, job))
+        return touched
+
+    def _attempt(self, connection: sa.Connection, job: _Job) -> dict[str, int]:
+        """Run one unit in its savepoint. Gives the runs it touched, none when it failed."""
+        try:
+            with connection.begin_nested():
+                job.result = job.unit(connection)
+        except BaseException as error:
+            if connection.invalidated:
+                raise  # the transaction is gone, and all that the group did with it
+            job.error = unavailable(error) if isinstance(error, sa.exc.OperationalError) else error
+            take_touched(connection)
+            return {}
+        return take_touched(connection)
+
+    def _tell(self, touched: dict[str, int]) -> None:
+        if not touched or self.on_commit is None:
+            return
+        try:
+            self.on_commit(touched)
+        except Exception:
+            _log.exception("the hint about %d changed runs was not passed on", len(touched))
+
+
+def unavailable(cause: BaseException) -> StorageUnavailable:
+    """The error to answer with in place of what the driver said."""
+    error = StorageUnavailable(StorageUnavailable.__doc__)
+    error.__cause__ = cause
+    return error

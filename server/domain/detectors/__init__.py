@@ -1,1 +1,65 @@
-"""One condition a file, each a pure reducer over the points of one series."""
+"""One condition a file, each a pure reducer over the points of one series; here is the list of them.
+
+threshold           a finite value past a fixed limit
+nonfinite           NaN or infinite
+consecutive_rise    rises several logged points in a row
+spike               far above the recent past, by median and MAD
+skip_streak         optimizer steps skipped in a row
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from server.domain.points import Point
+from trainer_agent.wire.codec import from_json, to_json
+
+from . import consecutive_rise, nonfinite, skip_streak, spike, threshold
+from .base import DetectorKind, Setting, Settings, Verdict
+
+State = Any
+"""One of the frozen dataclasses of the detectors; only the detector that made it looks inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """How one kind starts, steps, and comes back from the database."""
+
+    start: Callable[[], State]
+    step: Callable[[State, Point, Settings], tuple[State, Verdict]]
+    settings: Mapping[str, Setting]
+    restore: Callable[[Mapping[str, Any]], State]
+    stored: Callable[[State], dict[str, Any]] = to_json
+
+
+def _whole(kind: type) -> Callable[[Mapping[str, Any]], State]:
+    return lambda parsed: from_json(kind, parsed)
+
+
+DETECTORS: Mapping[DetectorKind, Detector] = {
+    DetectorKind.THRESHOLD: Detector(
+        threshold.ThresholdState, threshold.step, threshold.SETTINGS, _whole(threshold.ThresholdState)
+    ),
+    DetectorKind.NONFINITE: Detector(
+        nonfinite.NonfiniteState, nonfinite.step, nonfinite.SETTINGS, _whole(nonfinite.NonfiniteState)
+    ),
+    DetectorKind.CONSECUTIVE_RISE: Detector(
+        consecutive_rise.RiseState, consecutive_rise.step, consecutive_rise.SETTINGS, _whole(consecutive_rise.RiseState)
+    ),
+    DetectorKind.SPIKE: Detector(
+        spike.SpikeState,
+        spike.step,
+        spike.SETTINGS,
+        lambda parsed: spike.restore(tuple(map(float, parsed["values"]))),
+        lambda state: {"values": list(state.values)},
+    ),
+    DetectorKind.SKIP_STREAK: Detector(
+        skip_streak.StreakState, skip_streak.step, skip_streak.SETTINGS, _whole(skip_streak.StreakState)
+    ),
+}
+
+
+def with_defaults(kind: DetectorKind, settings: Settings) -> dict[str, float]:
+    """The settings a rule gives, filled up with the detector's own."""
+    defaults = {name: setting.default for name, setting in DETECTORS[kind].settings.items()}
+    return {name: value for name, value in defaults.items() if value is not None} | dict(settings)

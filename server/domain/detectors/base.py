@@ -6,7 +6,22 @@ State is a frozen dataclass of plain values, stored as it is. A detector sees th
 order and never a clock. Handling of a rewind is the caller's: it starts from a fresh state and feeds the effective curve.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+
+Settings = Mapping[str, float]
+"""What a rule sets, by name; a detector's own `DEFAULTS` fill in the rest."""
+
+
+class DetectorKind(StrEnum):
+    """The conditions a rule can state."""
+
+    THRESHOLD = "threshold"
+    NONFINITE = "nonfinite"
+    CONSECUTIVE_RISE = "consecutive_rise"
+    SPIKE = "spike"
+    SKIP_STREAK = "skip_streak"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +36,14 @@ class Verdict:
     value: float
     limit: float | None = None
     evidence: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One number a rule may set: its default (None: must be given or may be left out), and what it may be."""
+
+    default: float | None
+    minimum: float
+    maximum: float
+    whole: bool = False
+    meaning: str = ""

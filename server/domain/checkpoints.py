@@ -2,21 +2,29 @@
 
     writing -> complete -> sound | unsound | corrupt -> deleted       sound -> unsound, when an earlier onset comes to light
 
-The agent states facts and never changes them; the verdict is derived from the facts and from the earliest sign of trouble
-known by now, so it can only get worse as more comes to light. Trouble that a rollback has left behind does not count against
+The agent states facts and never changes them; the verdict is derived from the facts and from the signs of trouble known by
+now, so it can only get worse as more comes to light. Trouble that a rollback has left behind does not count against
 checkpoints of the new segment.
+
+Effective curve: for each step, the newest segment that covers it. A segment reaches up to the lowest step from which a later
+segment started.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from trainer_agent.wire.messages import CheckpointSaved
-from trainer_agent.wire.vocabulary import CheckpointState
+from trainer_agent.wire.vocabulary import CheckpointState, Severity
+
+from .alerts import FIRED, OPEN, Alert, CloseReason
 
 MARGIN_STEPS = 0
 """Extra distance between the target and the first sign. The sign is the *onset* of the earliest alert, not its firing."""
 
 NEEDED_FOR_ROLLBACK = ("model", "optimizer")
+
+LOOK_BACK_STEPS = 25
+"""The data that did it come before the sign: the blow-up follows 17 to 25 steps after the last bad batch (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +37,27 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A checkpoint as the choice of a target sees it: `step` on the present effective curve."""
+    """A checkpoint as the choice of a target sees it."""
 
     checkpoint_id: str
+    segment: int
     step: int
     judged: Judged
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The proposed target (None when there is none), and why each newer one was passed over."""
+    """The proposed target (None when there is none), and why each newer one on the effective curve was passed over."""
 
-    target: Candidate | None
-    passed_over: tuple[tuple[Candidate, str], ...]
+    target: Candidate | None = None
+    passed_over: tuple[tuple[Candidate, str], ...] = field(default=())
 
 
 def judge(facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler: bool) -> Judged:
-    """The verdict on `facts`, given the step of the earliest sign in the checkpoint's own segment (None: no sign)."""
+    """The verdict on `facts`, given the onset of the earliest trouble it was saved in (None: none known)."""
     if facts.state is not CheckpointState.COMPLETE:
         return Judged(facts.state, facts.problem or f"the agent says {facts.state}")
-    fault = next(_faults(facts, first_sign_step, needs_scaler), None)
+    fault = next(_faults(facts, first_sign_step, needs_scaler=needs_scaler), None)
     if fault is not None:
         return Judged(CheckpointState.UNSOUND, fault)
     if facts.nonfinite_weights is None or facts.nonfinite_optimizer is None:
@@ -57,7 +66,7 @@ def judge(facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler: 
     return Judged(CheckpointState.SOUND, f"weights and optimizer finite{scaler}")
 
 
-def _faults(facts: CheckpointSaved, first_sign_step: int | None, needs_scaler: bool) -> Iterator[str]:  # noqa: FBT001
+def _faults(facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler: bool) -> Iterator[str]:
     """What makes a complete checkpoint unfit, the gravest first."""
     for count, what in ((facts.nonfinite_weights, "weights"), (facts.nonfinite_optimizer, "optimizer values")):
         if count:
@@ -68,14 +77,72 @@ def _faults(facts: CheckpointSaved, first_sign_step: int | None, needs_scaler: b
         yield f"holds no {' and no '.join(missing)}, so a rollback would not be exact"
     if facts.sick_because:
         yield facts.sick_because
-    if first_sign_step is not None and facts.step >= first_sign_step:
+    if first_sign_step is not None:
         yield f"saved {facts.step - first_sign_step} steps after the first sign ({first_sign_step})"
 
 
-def choose_target(candidates: Iterable[Candidate], first_sign_step: int | None) -> Choice:
-    """The newest sound checkpoint older than the first sign, less the margin."""
+def worsened(before: Judged, facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler: bool) -> Judged:
+    """`before`, or the verdict by what is known now where that is worse. Facts are never forgotten, signs may be."""
+    now = judge(facts, first_sign_step, needs_scaler=needs_scaler)
+    fit = (CheckpointState.SOUND, CheckpointState.COMPLETE)
+    return now if before.state in fit and now.state is CheckpointState.UNSOUND else before
+
+
+def reaches(segment: int, from_steps: Mapping[int, int]) -> int | None:
+    """The last step of `segment` on the effective curve; None when no later segment cut it. `from_steps` by segment."""
+    return min((step for later, step in from_steps.items() if later > segment), default=None)
+
+
+def is_superseded(segment: int, step: int, from_steps: Mapping[int, int]) -> bool:
+    """Whether the step lies on a stretch that a later segment has replaced."""
+    last = reaches(segment, from_steps)
+    return last is not None and step > last
+
+
+def sign_against(segment: int, step: int, alerts: Iterable[Alert], from_steps: Mapping[int, int]) -> int | None:
+    """The onset of the earliest trouble during which a checkpoint of `segment` at `step` was saved; None when there was none.
+
+    Counted are alerts that fired with severity warning or above. Trouble that was over before the save does not count, nor
+    trouble of an earlier segment unless it lies on the stretch from which this one went on and was still open then.
+    """
+    onsets = [
+        alert.onset_step
+        for alert in alerts
+        if _counts(alert)
+        and alert.firing_step is not None
+        and alert.onset_step <= step
+        and (alert.segment == segment or _reached(alert, segment, from_steps))
+        and (alert.closed_because is not CloseReason.RECOVERED or alert.resolved_step is None or step < alert.resolved_step)
+    ]
+    return min(onsets, default=None)
+
+
+def _counts(alert: Alert) -> bool:
+    return alert.severity is not Severity.INFO
+
+
+def _reached(alert: Alert, segment: int, from_steps: Mapping[int, int]) -> bool:
+    """Whether an alert of an earlier segment went on into `segment`."""
+    gone = alert.closed_because in (CloseReason.REWOUND, CloseReason.RUN_ENDED, CloseReason.RULE_CHANGED)
+    between = {each: step for each, step in from_steps.items() if alert.segment < each <= segment}
+    return alert.segment < segment and not gone and not is_superseded(alert.segment, alert.onset_step, between)
+
+
+def first_sign(alerts: Iterable[Alert]) -> int | None:
+    """The onset of the earliest trouble that is open now, pending included: a rollback goes behind it. None: no trouble."""
+    return min((each.onset_step for each in alerts if _counts(each) and each.state in OPEN), default=None)
+
+
+def is_sign(alert: Alert) -> bool:
+    """Whether the alert speaks against checkpoints: it has fired, and is more than information."""
+    return _counts(alert) and alert.state in FIRED
+
+
+def choose_target(candidates: Iterable[Candidate], first_sign_step: int | None, from_steps: Mapping[int, int]) -> Choice:
+    """The newest sound checkpoint of the effective curve older than the first sign, less the margin."""
     passed: list[tuple[Candidate, str]] = []
-    for candidate in sorted(candidates, key=lambda c: c.step, reverse=True):
+    present = [each for each in candidates if not is_superseded(each.segment, each.step, from_steps)]
+    for candidate in sorted(present, key=lambda each: (each.step, each.segment), reverse=True):
         if candidate.judged.state is not CheckpointState.SOUND:
             passed.append((candidate, candidate.judged.reason))
         elif first_sign_step is not None and candidate.step >= first_sign_step - MARGIN_STEPS:
@@ -83,3 +150,13 @@ def choose_target(candidates: Iterable[Candidate], first_sign_step: int | None) 
         else:
             return Choice(candidate, tuple(passed))
     return Choice(None, tuple(passed))
+
+
+def skip_window(target_step: int, present_step: int, onset_step: int | None) -> tuple[int, int] | None:
+    """The steps whose batches a rollback with `data = skip` passes over, both included; None when there are none.
+
+    It ends where the run stands, and begins a little before the onset, since the data that did it come before the sign; without
+    a known onset, all that the rollback gives up is skipped.
+    """
+    start = target_step + 1 if onset_step is None else max(target_step + 1, onset_step - LOOK_BACK_STEPS)
+    return (start, present_step) if start <= present_step else None

@@ -10,9 +10,10 @@ report from an earlier state is taken. Ends are final, `unconfirmed` excepted.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from trainer_agent.wire.commands import RollbackPayload
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, RunState
 
 from .runs import ENDED as RUN_ENDED
@@ -30,6 +31,8 @@ TRANSITIONS: dict[CommandState, frozenset[CommandState]] = {
 }
 
 ACTIVE = frozenset({_S.QUEUED, _S.DELIVERED, _S.RUNNING})
+ON_THE_WAY = frozenset({_S.QUEUED, _S.DELIVERED})
+"""Not yet begun: may still be cancelled, superseded or expire."""
 BY_REPORT = frozenset({_S.DELIVERED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED, _S.REJECTED})
 """The states an agent may report."""
 
@@ -37,6 +40,41 @@ BY_REPORT = frozenset({_S.DELIVERED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED, _S.REJ
 def may_follow(state: CommandState, following: CommandState) -> bool:
     """Whether a command in `state` may become `following`. Saying the same again is not an arrow: callers drop it."""
     return following in TRANSITIONS[state]
+
+
+def deadline(kind: CommandKind, state: CommandState, now: datetime) -> datetime | None:
+    """By when a command that has just come into `state` must have left it; None once it has ended."""
+    if state is CommandState.QUEUED:
+        return now + DELIVER_WITHIN
+    return now + EXECUTE_WITHIN[kind] if state in ACTIVE else None
+
+
+def overdue(state: CommandState) -> CommandState:
+    """What a command becomes whose deadline has passed: what has begun may have been done, so its end is only unknown."""
+    return CommandState.UNCONFIRMED if state is CommandState.RUNNING else CommandState.EXPIRED
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCommand:
+    """A command as it is stored and shown; the wire's `Command` is what of it travels."""
+
+    run_id: str
+    command_id: str
+    kind: CommandKind
+    state: CommandState
+    incarnation: str
+    segment: int
+    reason: str
+    issued_by: str
+    rollback: RollbackPayload | None
+    outcome: str
+    """Why it ended so; empty before."""
+    step: int | None
+    idempotency_key: str
+    request_digest: str
+    issued_at: datetime
+    updated_at: datetime
+    deadline_at: datetime | None
 
 
 class Refusal(StrEnum):
@@ -47,6 +85,7 @@ class Refusal(StrEnum):
     ALREADY_ACTIVE = "another command is active on this run"
     UNKNOWN_CHECKPOINT = "this run has no such checkpoint"
     UNSOUND_CHECKPOINT = "the checkpoint is not sound"
+    SUPERSEDED_CHECKPOINT = "the checkpoint lies on a stretch that a rollback has left behind"
     MOVED_ON = "the run has moved on since the page was drawn"
     NO_SOUND_CHECKPOINT = "there is no sound checkpoint older than the first sign"
 
@@ -58,30 +97,47 @@ class Standing:
     state: RunState
     segment: int
     capabilities: frozenset[CommandKind]
-    active_command: tuple[str, CommandKind, CommandState] | None = None
+    active_command: IssuedCommand | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a command is made. `same_as` names the active command that already says it; `supersedes` one it replaces."""
+    """Whether a command is made. `same_as` is the active command that already says it; `supersedes` one that it replaces."""
 
     refusal: Refusal | None = None
-    same_as: str | None = None
-    supersedes: str | None = None
+    same_as: IssuedCommand | None = None
+    supersedes: IssuedCommand | None = None
 
 
-def admit(kind: CommandKind, standing: Standing, seen_segment: int | None) -> Admission:
-    """Decide on a new command. `seen_segment` is the segment its author was looking at."""
-    if standing.state in RUN_ENDED or standing.state is RunState.CREATED:
+def admit(kind: CommandKind, standing: Standing, seen_segment: int | None, checkpoint_id: str | None = None) -> Admission:
+    """Decide on a new command. `seen_segment` is the segment its author was looking at, `checkpoint_id` the target asked for.
+
+    A second click on the same button is the first command; a rollback to another checkpoint than the active one's is another
+    command. A stop replaces a rollback that has not begun, and waits for one that has.
+    """
+    if not is_live(standing.state):
         return Admission(Refusal.NOT_LIVE)
     if kind not in standing.capabilities:
         return Admission(Refusal.NOT_CAPABLE)
-    if standing.active_command is None:
-        moved = seen_segment is not None and seen_segment != standing.segment
-        return Admission(Refusal.MOVED_ON if moved else None)
-    active_id, active_kind, active_state = standing.active_command
-    if active_kind is kind:
-        return Admission(same_as=active_id)
-    if kind is CommandKind.STOP and active_state is not CommandState.RUNNING:
-        return Admission(supersedes=active_id)
+    return _beside(standing.active_command, kind, checkpoint_id, moved=seen_segment not in (None, standing.segment))
+
+
+def is_live(state: RunState) -> bool:
+    """Whether a trainer may still be there to obey. A lost one may: being lost is the server's belief."""
+    return state not in RUN_ENDED and state is not RunState.CREATED
+
+
+def _beside(active: IssuedCommand | None, kind: CommandKind, checkpoint_id: str | None, *, moved: bool) -> Admission:
+    if active is not None and active.kind is kind and _same_target(active, checkpoint_id):
+        return Admission(same_as=active)
+    if moved:
+        return Admission(Refusal.MOVED_ON)
+    if active is None:
+        return Admission()
+    if kind is CommandKind.STOP and active.state in ON_THE_WAY:
+        return Admission(supersedes=active)
     return Admission(Refusal.ALREADY_ACTIVE)
+
+
+def _same_target(active: IssuedCommand, checkpoint_id: str | None) -> bool:
+    return checkpoint_id is None or active.rollback is None or active.rollback.checkpoint_id == checkpoint_id

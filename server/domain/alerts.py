@@ -1,0 +1,221 @@
+"""The life of an alert: one episode of one rule on one series of one rank.
+
+    (none) -> pending -> firing <-> recovering -> resolved        pending -> (none) when it clears early
+
+`for_points` and `keep_firing_for_points` count points of that series, not time: a rule that needs one point goes from (none)
+to firing at once. A point that cannot be judged changes nothing. Whatever is open also ends, quietly, when a rollback rewinds
+its onset, when the run ends, and when its rule is changed: none of these says that the trouble is over, so none is told as
+"resolved". A pending episode that ends leaves no trace.
+
+The *onset* is the first point of the episode at which the condition held; checkpoints are judged by it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from trainer_agent.wire.vocabulary import AlertState, Severity
+
+from .detectors.base import DetectorKind, Verdict
+from .rules import AlertRule
+
+
+class AlertInput(StrEnum):
+    """What a point, or the world, does to an episode."""
+
+    HOLDS = "holds"
+    """The condition holds, but for fewer than `for_points` points in a row."""
+    HOLDS_LONG = "holds_long"
+    CLEAR = "clear"
+    """It does not hold, for fewer than `keep_firing_for_points` points in a row."""
+    CLEAR_LONG = "clear_long"
+    UNKNOWN = "unknown"
+    """The point cannot be judged."""
+    CLOSED = "closed"
+    """The episode is cut off: see `CloseReason`."""
+
+
+class CloseReason(StrEnum):
+    """Why an episode that fired is over."""
+
+    RECOVERED = "recovered"
+    REWOUND = "rewound"
+    RUN_ENDED = "run_ended"
+    RULE_CHANGED = "rule_changed"
+
+
+_PENDING, _FIRING, _RECOVERING, _RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING, AlertState.RESOLVED
+_I = AlertInput
+
+TRANSITIONS: dict[tuple[AlertState | None, AlertInput], AlertState | None] = {
+    (None, _I.HOLDS): _PENDING,
+    (None, _I.HOLDS_LONG): _FIRING,
+    (_PENDING, _I.HOLDS_LONG): _FIRING,
+    (_PENDING, _I.CLEAR): None,
+    (_PENDING, _I.CLEAR_LONG): None,
+    (_PENDING, _I.CLOSED): None,
+    (_FIRING, _I.CLEAR): _RECOVERING,
+    (_FIRING, _I.CLEAR_LONG): _RESOLVED,
+    (_FIRING, _I.CLOSED): _RESOLVED,
+    (_RECOVERING, _I.HOLDS): _FIRING,
+    (_RECOVERING, _I.HOLDS_LONG): _FIRING,
+    (_RECOVERING, _I.CLEAR_LONG): _RESOLVED,
+    (_RECOVERING, _I.CLOSED): _RESOLVED,
+}
+"""Where a pair is missing, nothing changes."""
+
+OPEN = frozenset({_PENDING, _FIRING, _RECOVERING})
+FIRED = frozenset({_FIRING, _RECOVERING})
+
+
+@dataclass(frozen=True, slots=True)
+class AlertStatus:
+    """Where the episode stands. `state` is None between episodes; `alert_id` and `onset_step` are then empty."""
+
+    state: AlertState | None = None
+    alert_id: str = ""
+    onset_step: int = 0
+    held: int = 0
+    """Points in a row at which the condition held, up to the last one."""
+    clear: int = 0
+    """Points in a row at which it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertOutcome:
+    """The next status, and what became of the episode: `before` and `after` differ when there is something to write down.
+
+    `status` is already that of the next episode when this one is over.
+    """
+
+    status: AlertStatus
+    before: AlertState | None
+    after: AlertState | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the episode went on to another state."""
+        return self.before is not self.after
+
+
+def step(status: AlertStatus, verdict: Verdict, rule: AlertRule, onset_step: int, new_id: Callable[[], str]) -> AlertOutcome:
+    """The alert after one judged point. `onset_step` and `new_id` are used when an episode begins here."""
+    counted = _count(status, verdict.holds)
+    after = _next(status.state, _input(counted, verdict.holds, rule))
+    if status.state is None and after is not None:
+        counted = replace(counted, alert_id=new_id(), onset_step=onset_step)
+    over = after is None or after is _RESOLVED
+    following = AlertStatus() if over else replace(counted, state=after)
+    return AlertOutcome(following, status.state, after)
+
+
+def close(status: AlertStatus) -> AlertOutcome:
+    """The alert after its episode was cut off."""
+    return AlertOutcome(AlertStatus(), status.state, _next(status.state, AlertInput.CLOSED))
+
+
+def _next(state: AlertState | None, what: AlertInput) -> AlertState | None:
+    return TRANSITIONS.get((state, what), state)
+
+
+def _count(status: AlertStatus, holds: bool | None) -> AlertStatus:  # noqa: FBT001  a verdict's own three values
+    if holds is None:
+        return status
+    return replace(status, held=status.held + 1, clear=0) if holds else replace(status, held=0, clear=status.clear + 1)
+
+
+def _input(counted: AlertStatus, holds: bool | None, rule: AlertRule) -> AlertInput:  # noqa: FBT001
+    if holds is None:
+        return AlertInput.UNKNOWN
+    if holds:
+        return AlertInput.HOLDS_LONG if counted.held >= rule.for_points else AlertInput.HOLDS
+    return AlertInput.CLEAR_LONG if counted.clear >= rule.keep_firing_for_points else AlertInput.CLEAR
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An episode as it is stored and shown. `value` and `limit` are those of the point that fired it (or began it)."""
+
+    run_id: str
+    alert_id: str
+    rule_id: str
+    rule_version: int
+    rule_name: str
+    title: str
+    severity: Severity
+    series: str
+    rank: int
+    segment: int
+    state: AlertState
+    onset_step: int
+    onset_at: datetime
+    value: float
+    limit: float | None
+    evidence: Mapping[str, float]
+    text: str
+    firing_step: int | None = None
+    firing_at: datetime | None = None
+    resolved_step: int | None = None
+    resolved_at: datetime | None = None
+    closed_because: CloseReason | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the episode is still going on."""
+        return self.state in OPEN
+
+
+def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0) -> str:
+    """What a person reads first: the series, its value, the limit and how it was found, and since which step."""
+    said = _SENTENCES[rule.detector](rule.series, verdict, dict(verdict.evidence))
+    where = f" on rank {rank}" if rank else ""
+    return f"{said}{where}, since step {onset_step}"
+
+
+def _threshold(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
+    side = "below" if "below" in evidence else "above"
+    return f"{series} is {number(verdict.value)}, {side} the limit of {number(verdict.limit)}"
+
+
+def _nonfinite(series: str, verdict: Verdict, _evidence: Mapping[str, float]) -> str:
+    return f"{series} is {number(verdict.value)}"
+
+
+def _rise(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
+    rises, start = evidence["rises"], evidence["start"]
+    return f"{series} rose {number(rises)} times in a row, from {number(start)} to {number(verdict.value)}"
+
+
+def _spike(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
+    middle, points, times = evidence["median"], evidence["points"], evidence["times"]
+    ratio = f"{number(verdict.value / middle, 2)}x the median" if middle > 0 else f"against a median of {number(middle)}"
+    return (
+        f"{series} is {number(verdict.value)} = {ratio} of the last {number(points)} points, "
+        f"limit {number(verdict.limit)} ({number(times)}x or the robust band, whichever is higher)"
+    )
+
+
+def _streak(series: str, _verdict: Verdict, evidence: Mapping[str, float]) -> str:
+    return f"{number(evidence['streak'])} optimizer steps in a row were skipped by the loss scaler ({series})"
+
+
+_SENTENCES: dict[DetectorKind, Callable[[str, Verdict, Mapping[str, float]], str]] = {
+    DetectorKind.THRESHOLD: _threshold,
+    DetectorKind.NONFINITE: _nonfinite,
+    DetectorKind.CONSECUTIVE_RISE: _rise,
+    DetectorKind.SPIKE: _spike,
+    DetectorKind.SKIP_STREAK: _streak,
+}
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number as people write it: few digits, and NaN, Inf, -Inf by name."""
+    if value is None:
+        return "none"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Inf" if value > 0 else "-Inf"
+    return f"{value:.{digits}g}"

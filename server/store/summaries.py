@@ -1,0 +1,111 @@
+"""One row per run and series: what a list needs to know without reading the points."""
+
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from server.domain import reduction
+from trainer_agent.wire import series as names
+
+from .packing import STEP, VALUE, Block, pack_sparkline, unpack_sparkline
+from .tables import series_summaries as table
+from .upserts import upsert
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is known of a series over all ranks and segments, rewound stretches included.
+
+    `minimum` and `maximum` are of the finite values, None when there are none. `last` is of rank 0 where rank 0 has the series.
+    """
+
+    series: str
+    count: int
+    nonfinite_count: int
+    first_nonfinite_step: int | None
+    minimum: float | None
+    maximum: float | None
+    last_step: int
+    last_value: float
+
+
+def read_summaries(connection: sa.Connection, run_id: str) -> list[Summary]:
+    """All series of a run, by name."""
+    rows = connection.execute(sa.select(table).where(table.c.run_id == run_id).order_by(table.c.series))
+    return [_summary(row) for row in rows.mappings()]
+
+
+def read_sparklines(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Sequence[float]]:
+    """The loss of each run in at most 60 values, the newest last. Runs without one are left out."""
+    query = sa.select(table.c.run_id, table.c.sparkline, table.c.last_step, table.c.last_value)
+    rows = connection.execute(query.where(table.c.run_id.in_(run_ids), table.c.series == names.LOSS))
+    return {row.run_id: reduction.drawn(unpack_sparkline(row.sparkline), row.last_step, _number(row.last_value)) for row in rows}
+
+
+def add(connection: sa.Connection, run_id: str, blocks: Iterable[tuple[str, Block]], *, leads: bool) -> None:
+    """Take points into the summaries. `leads`: these speak for *last* and the sparkline (rank 0 of the newest incarnation)."""
+    by_series: dict[str, list[Block]] = {}
+    for series, block in blocks:
+        by_series.setdefault(series, []).append(block)
+    query = sa.select(table).where(table.c.run_id == run_id, table.c.series.in_(by_series))
+    known = {row["series"]: dict(row) for row in connection.execute(query).mappings()}
+    rows = [
+        _after(known.get(series, {}), run_id, series, np.concatenate(each, axis=1), leads=leads)
+        for series, each in by_series.items()
+    ]
+    upsert(connection, table, rows)
+
+
+def _after(row: dict[str, Any], run_id: str, series: str, block: Block, *, leads: bool) -> dict[str, Any]:
+    steps, values = block[STEP], block[VALUE]
+    finite = np.isfinite(values)
+    bad_steps = [int(steps[~finite].min())] if not finite.all() else []
+    after: dict[str, Any] = {
+        "run_id": run_id,
+        "series": series,
+        "count": row.get("count", 0) + values.size,
+        "nonfinite_count": row.get("nonfinite_count", 0) + int(values.size - finite.sum()),
+        "first_nonfinite_step": _least(row.get("first_nonfinite_step"), *bad_steps),
+        "min": _least(row.get("min"), *values[finite].tolist()),
+        "max": _most(row.get("max"), *values[finite].tolist()),
+        "last_step": row.get("last_step"),
+        "last_value": row.get("last_value"),
+        "sparkline": row.get("sparkline"),
+    }
+    if leads or not row:
+        after |= {"last_step": int(steps[-1]), "last_value": struct.pack("<d", values[-1])}
+    if leads and series == names.LOSS:
+        line = reduction.extend(unpack_sparkline(row.get("sparkline")), zip(steps.tolist(), values.tolist(), strict=True))
+        after["sparkline"] = pack_sparkline(line)
+    return after
+
+
+def _least(*numbers: float | None) -> float | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _most(*numbers: float | None) -> float | None:
+    return max((number for number in numbers if number is not None), default=None)
+
+
+def _number(body: bytes) -> float:
+    value: float
+    (value,) = struct.unpack("<d", body)
+    return value
+
+
+def _summary(row: sa.RowMapping) -> Summary:
+    return Summary(
+        series=row["series"],
+        count=row["count"],
+        nonfinite_count=row["nonfinite_count"],
+        first_nonfinite_step=row["first_nonfinite_step"],
+        minimum=row["min"],
+        maximum=row["max"],
+        last_step=row["last_step"],
+        last_value=_number(row["last_value"]),
+    )

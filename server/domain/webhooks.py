@@ -120,8 +120,11 @@ class DeliveryOutcome:
     endpoint_gone: bool = False
 
 
-def step(status: DeliveryStatus, attempt: Attempt, now: datetime, jitter: float) -> DeliveryOutcome:
-    """The delivery after `attempt`. `jitter` in -1 .. 1 comes from outside, so that this stays a function."""
+def step(status: DeliveryStatus, attempt: Attempt, now: datetime, jitter: float, scale: float = 1.0) -> DeliveryOutcome:
+    """The delivery after `attempt`.
+
+    `jitter` in -1 .. 1 comes from outside, so that this stays a function; `scale` shortens every wait.
+    """
     if status.state is not DeliveryState.WAITING:
         return DeliveryOutcome(status)
     count = status.attempt_count + 1
@@ -130,7 +133,8 @@ def step(status: DeliveryStatus, attempt: Attempt, now: datetime, jitter: float)
     gone = attempt.status == 410
     if gone or count >= len(RETRY_DELAYS):
         return DeliveryOutcome(DeliveryStatus(DeliveryState.FAILED, count), endpoint_gone=gone)
-    return DeliveryOutcome(DeliveryStatus(DeliveryState.WAITING, count, now + _delay(count, attempt.retry_after, jitter)))
+    wait = _delay(count, attempt.retry_after, jitter) * scale
+    return DeliveryOutcome(DeliveryStatus(DeliveryState.WAITING, count, now + wait))
 
 
 def _delay(attempts_made: int, retry_after: timedelta | None, jitter: float) -> timedelta:

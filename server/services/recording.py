@@ -29,6 +29,13 @@ def _queue(connection: Connection, event_id: int, event: Event) -> None:
     run_name, project = label or (None, None)
     for endpoint in store.endpoints(connection):
         if domain.wants(endpoint, event, project):
-            body = domain.body(event_id, event, run_name, project)
-            delivery_id = f"msg_{secrets.token_hex(16)}"
-            store.queue(connection, delivery_id, endpoint.webhook_id, event_id, event.type.value, event.run_id, body, event.at)
+            store.queue(
+                connection,
+                f"msg_{secrets.token_hex(16)}",
+                endpoint.webhook_id,
+                event_id=event_id,
+                event_type=event.type.value,
+                run_id=event.run_id,
+                body=domain.body(event_id, event, run_name, project),
+                now=event.at,
+            )

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,7 @@ def queue(
     connection: Connection,
     delivery_id: str,
     webhook_id: str,
+    *,
     event_id: int,
     event_type: str,
     run_id: str | None,
@@ -109,16 +110,23 @@ def queue(
     )
 
 
-def due(connection: Connection, now: datetime, at_most: int, passing_over: Iterable[str]) -> list[tuple[str, str]]:
-    """(delivery_id, webhook_id) of the deliveries to attempt now, the longest due first, without those of busy endpoints."""
+def endpoints_with_due(connection: Connection, now: datetime) -> list[str]:
+    """Ids of the endpoints that have a delivery to attempt now."""
+    waiting = deliveries.c.state == DeliveryState.WAITING.value
+    query = sa.select(deliveries.c.webhook_id).where(waiting, deliveries.c.next_attempt_at <= now).distinct()
+    return list(connection.execute(query).scalars())
+
+
+def due(connection: Connection, webhook_id: str, now: datetime, at_most: int) -> list[str]:
+    """Ids of an endpoint's deliveries to attempt now, the longest due first."""
     query = (
-        sa.select(deliveries.c.delivery_id, deliveries.c.webhook_id)
-        .where(deliveries.c.state == DeliveryState.WAITING.value, deliveries.c.next_attempt_at <= now)
-        .where(deliveries.c.webhook_id.not_in(list(passing_over)))
+        sa.select(deliveries.c.delivery_id)
+        .where(deliveries.c.webhook_id == webhook_id, deliveries.c.state == DeliveryState.WAITING.value)
+        .where(deliveries.c.next_attempt_at <= now)
         .order_by(deliveries.c.next_attempt_at, deliveries.c.event_id)
         .limit(at_most)
     )
-    return [(row.delivery_id, row.webhook_id) for row in connection.execute(query)]
+    return list(connection.execute(query).scalars())
 
 
 def lease(connection: Connection, delivery_id: str, now: datetime, until: datetime) -> bool:
@@ -130,6 +138,12 @@ def lease(connection: Connection, delivery_id: str, now: datetime, until: dateti
         .values(next_attempt_at=until)
     )
     return taken.rowcount == 1
+
+
+def give_up(connection: Connection, delivery_id: str) -> None:
+    """End a delivery that nobody is to get any more."""
+    query = sa.update(deliveries).where(deliveries.c.delivery_id == delivery_id)
+    connection.execute(query.values(state=DeliveryState.FAILED.value, next_attempt_at=None))
 
 
 def add_attempt(connection: Connection, delivery_id: str, status: DeliveryStatus, attempt: Attempt) -> None:
@@ -154,6 +168,13 @@ def add_attempt(connection: Connection, delivery_id: str, status: DeliveryStatus
 def delivery(connection: Connection, delivery_id: str) -> Delivery | None:
     """One delivery with its attempts."""
     found = _deliveries(connection, sa.select(deliveries).where(deliveries.c.delivery_id == delivery_id))
+    return found[0] if found else None
+
+
+def delivery_of(connection: Connection, webhook_id: str, event_id: int) -> Delivery | None:
+    """The delivery of one event to one endpoint."""
+    query = sa.select(deliveries).where(deliveries.c.webhook_id == webhook_id, deliveries.c.event_id == event_id)
+    found = _deliveries(connection, query)
     return found[0] if found else None
 
 

@@ -1,0 +1,121 @@
+"""The routes the trainer agent uses. They speak the messages of `trainer_agent.wire`, and a Reply answers each.
+
+Thread: bodies are parsed and written in a pool of their own, so that many agents do not keep people's pages waiting.
+"""
+
+import asyncio
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import anyio
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy import Connection
+
+from server.domain.access import Caller
+from server.outbound.wakeups import Subscription
+from server.services import ingest, runs
+from trainer_agent.wire import codec
+from trainer_agent.wire.codec import WireError
+from trainer_agent.wire.messages import Batch, Heartbeat, Reply, RunStart
+
+from .deps import ID_PATTERN, By, Context, In, RunId
+from .door import AgentRoute
+
+router = APIRouter(prefix="/api/agent", route_class=AgentRoute, tags=["agent"])
+
+T = TypeVar("T", RunStart, Batch, Heartbeat)
+AT_ONCE = 64
+LOOK_AGAIN_SECONDS = 5.0
+"""How often a waiting long-poll reads the tables without a hint: a hint may be lost, or made in another process."""
+
+_pool = anyio.CapacityLimiter(AT_ONCE)
+_ID = re.compile(ID_PATTERN)
+_JSON = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+@router.post("/runs", openapi_extra=_JSON)
+async def start_run(request: Request, context: In, caller: By) -> Response:
+    """Takes a `RunStart`."""
+    now = context.now()
+    return await _take(request, RunStart, lambda c, message, owner: runs.start_run(c, message, owner, now), context, caller)
+
+
+@router.post("/batches", openapi_extra=_JSON)
+async def take_batch(request: Request, context: In, caller: By) -> Response:
+    """Takes a `Batch`."""
+    now = context.now()
+    return await _take(request, Batch, lambda c, message, owner: ingest.take_batch(c, message, owner, now), context, caller)
+
+
+@router.post("/heartbeats", openapi_extra=_JSON)
+async def take_heartbeat(request: Request, context: In, caller: By) -> Response:
+    """Takes a `Heartbeat`."""
+    now = context.now()
+    return await _take(request, Heartbeat, lambda c, message, owner: runs.take_heartbeat(c, message, owner, now), context, caller)
+
+
+async def _take(
+    request: Request, kind: type[T], act: Callable[[Connection, T, str], Reply], context: Context, caller: Caller
+) -> Response:
+    """Decode the body, run the use case in a unit of work, answer after its commit."""
+    body = await request.body()
+    owner = caller.token_id or ""
+
+    def work() -> tuple[str, Reply]:
+        message = _decode(kind, body)
+        return message.run_id, context.database.writer.submit(lambda connection: act(connection, message, owner))
+
+    run_id, reply = await anyio.to_thread.run_sync(work, limiter=_pool)
+    return _answer(request, context, run_id, reply)
+
+
+def _decode(kind: type[T], body: bytes) -> T:
+    message = codec.decode(kind, body)
+    for name in ("run_id", "incarnation"):
+        if not _ID.match(getattr(message, name)):
+            raise WireError(name, "must be 1 to 64 letters, digits, or _ . : -")
+    if isinstance(message, Batch):
+        codec.check_batch(message)
+    return message
+
+
+@router.get("/runs/{run_id}/commands")
+async def wait_for_commands(
+    run_id: RunId,
+    request: Request,
+    context: In,
+    caller: By,
+    incarnation: Annotated[str, Query(pattern=ID_PATTERN)],
+    rank: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    wait: Annotated[float, Query(ge=0, le=30, allow_inf_nan=False)] = 20,
+) -> Response:
+    """A Reply at once when a command waits or a verdict changes, else after `wait` seconds."""
+
+    def read() -> Reply:
+        with context.database.reading() as connection:
+            return runs.reply_for(connection, run_id, incarnation, rank, caller.token_id or "")
+
+    with context.bus.subscribe(run_id) as subscription:
+        reply = await _wait(lambda: anyio.to_thread.run_sync(read, limiter=_pool), subscription, wait)
+    return _answer(request, context, run_id, reply)
+
+
+async def _wait(read: Callable[[], "asyncio.Future[Reply]"], subscription: Subscription, wait_seconds: float) -> Reply:
+    first = reply = await read()
+    clock = asyncio.get_running_loop()
+    deadline = clock.time() + wait_seconds
+    while not reply.commands and reply.verdicts == first.verdicts and clock.time() < deadline:
+        hint = await subscription.wait(min(LOOK_AGAIN_SECONDS, deadline - clock.time()))
+        if hint is not None and hint.closed:
+            break
+        reply = await read()
+    return reply
+
+
+def _answer(request: Request, context: Context, run_id: str, reply: Reply) -> Response:
+    base = context.settings.public_url or str(request.base_url).rstrip("/")
+    return Response(
+        codec.encode(dataclasses.replace(reply, page_url=f"{base}/runs/{run_id}")), media_type="application/json"
+    )

@@ -1,0 +1,50 @@
+"""What every route gets at: the parts of the running server, and who is calling."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+
+from server.domain.access import Caller
+from server.outbound.addresses import Policy
+from server.outbound.wakeups import Bus
+from server.settings import Settings
+from server.store.database import Database
+
+MAX_INTEGER = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The running server, as the routes see it."""
+
+    settings: Settings
+    database: Database
+    bus: Bus
+    policy: Callable[[], Policy]
+    """Where webhooks may go, by the settings and by the port the server really has."""
+    now: Callable[[], datetime]
+    wake: Callable[[], None]
+    """Have the worker look at once."""
+
+
+def context(request: Request) -> Context:
+    """The running server."""
+    found: Context = request.app.state.context
+    return found
+
+
+def caller(request: Request) -> Caller:
+    """Who is calling; the door has let them in already."""
+    found: Caller = request.state.caller
+    return found
+
+
+In = Annotated[Context, Depends(context)]
+By = Annotated[Caller, Depends(caller)]
+
+ID_PATTERN = r"^[A-Za-z0-9_.:\-]{1,64}$"
+RunId = Annotated[str, Path(pattern=ID_PATTERN)]
+Id = Annotated[str, Path(pattern=ID_PATTERN)]

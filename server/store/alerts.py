@@ -1,0 +1,89 @@
+"""Alerts: one row an episode, from pending to its end."""
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from server.domain.alerts import OPEN, Alert, CloseReason
+from trainer_agent.wire.codec import number_from_json, to_json
+from trainer_agent.wire.vocabulary import AlertState, Severity
+
+from .tables import alerts
+
+_OPEN = alerts.c.state.in_([state.value for state in OPEN])
+
+
+def _row(alert: Alert) -> dict[str, Any]:
+    row: dict[str, Any] = to_json(alert)  # value, limit and evidence may be non-finite: they travel as strings
+    evidence = {name: row.pop(name) for name in ("value", "limit", "evidence")}
+    times = {name: getattr(alert, name) for name in ("onset_at", "firing_at", "resolved_at")}
+    return {**row, **times, "evidence": json.dumps(evidence, allow_nan=False)}
+
+
+def _alert(row: sa.Row[Any]) -> Alert:
+    columns = dict(row._mapping)  # noqa: SLF001  the documented way to a row's columns by name
+    said = json.loads(columns["evidence"])
+    return Alert(
+        **{
+            **columns,
+            "severity": Severity(columns["severity"]),
+            "state": AlertState(columns["state"]),
+            "closed_because": None if columns["closed_because"] is None else CloseReason(columns["closed_because"]),
+            "value": number_from_json(said["value"]),
+            "limit": None if said["limit"] is None else number_from_json(said["limit"]),
+            "evidence": {name: number_from_json(value) for name, value in said["evidence"].items()},
+        }
+    )
+
+
+def add_alert(connection: sa.Connection, alert: Alert) -> None:
+    """Keep a new episode."""
+    connection.execute(sa.insert(alerts), _row(alert))
+
+
+def save_alert(connection: sa.Connection, alert: Alert, before: AlertState) -> bool:
+    """Replace the row of an episode that still stands in `before`; False when it does not."""
+    mine = (alerts.c.run_id == alert.run_id, alerts.c.alert_id == alert.alert_id, alerts.c.state == before.value)
+    return connection.execute(sa.update(alerts).where(*mine).values(_row(alert))).rowcount == 1
+
+
+def remove_alert(connection: sa.Connection, run_id: str, alert_id: str) -> None:
+    """Forget an episode that came to nothing."""
+    connection.execute(sa.delete(alerts).where(alerts.c.run_id == run_id, alerts.c.alert_id == alert_id))
+
+
+def read_alert(connection: sa.Connection, run_id: str, alert_id: str) -> Alert | None:
+    """One episode; None when there is none of that id."""
+    query = sa.select(alerts).where(alerts.c.run_id == run_id, alerts.c.alert_id == alert_id)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _alert(row)
+
+
+def read_alerts(
+    connection: sa.Connection, run_id: str | None = None, *, open_only: bool = False, limit: int = 200
+) -> tuple[Alert, ...]:
+    """Episodes of one run, or of all, newest first; only those not over yet where asked for."""
+    query = sa.select(alerts)
+    if run_id is not None:
+        query = query.where(alerts.c.run_id == run_id)
+    if open_only:
+        query = query.where(_OPEN)
+    newest_first = (alerts.c.onset_at.desc(), alerts.c.onset_step.desc(), alerts.c.alert_id)
+    return tuple(_alert(row) for row in connection.execute(query.order_by(*newest_first).limit(limit)))
+
+
+def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: str | None = None) -> tuple[Alert, ...]:
+    """All open episodes of a run, of a rule, or of everything, oldest onset first."""
+    query = sa.select(alerts).where(_OPEN)
+    if run_id is not None:
+        query = query.where(alerts.c.run_id == run_id)
+    if rule_id is not None:
+        query = query.where(alerts.c.rule_id == rule_id)
+    return tuple(_alert(row) for row in connection.execute(query.order_by(alerts.c.onset_step, alerts.c.alert_id)))
+
+
+def signs(connection: sa.Connection, run_id: str) -> tuple[Alert, ...]:
+    """Every episode of the run that is more than information, oldest onset first: what checkpoints are judged by."""
+    query = sa.select(alerts).where(alerts.c.run_id == run_id, alerts.c.severity != Severity.INFO.value)
+    return tuple(_alert(row) for row in connection.execute(query.order_by(alerts.c.onset_step, alerts.c.alert_id)))

@@ -242,6 +242,7 @@ def upgrade() -> None:
         sa.Column("command_id", sa.String(length=64), nullable=True),
         sa.Column("checkpoint_id", sa.String(length=256), nullable=True),
         sa.Column("attributes", sa.Text(), nullable=False),
+        sa.Column("last_step", sa.BigInteger(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("run_id", "segment", name=op.f("pk_segments")),
     )

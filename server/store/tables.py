@@ -99,6 +99,7 @@ segments = sa.Table(
     sa.Column("command_id", Id),
     sa.Column("checkpoint_id", Name),
     sa.Column("attributes", Json, nullable=False, default="{}"),
+    sa.Column("last_step", sa.BigInteger),  # of the points of rank 0; None as long as there are none
     sa.Column("started_at", UtcTime, nullable=False),
 )
 

@@ -1,0 +1,181 @@
+"""Takes a batch: stores its points, judges them, and acts on its records, all in the caller's one transaction.
+
+Records of one incarnation are taken in the order of `seq`, each once. So the result is the same however the stream was cut,
+doubled or delayed on its way.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from server.domain import points as domain
+from server.domain.events import Event, EventType
+from server.domain.runs import END_INPUT, ENDED, RunInput
+from server.services import checkpoints, commands, evaluation, runs
+from server.services.errors import Invalid, OutOfOrder
+from server.services.recording import record
+from server.store import points as point_store
+from server.store import runs as run_store
+from server.store import segments as segment_store
+from server.store.runs import Incarnation, Run
+from server.store.touched import touch
+from trainer_agent.wire.messages import (
+    Batch,
+    CheckpointSaved,
+    Column,
+    Dropped,
+    Numbered,
+    Record,
+    Reply,
+    Report,
+    RunEnded,
+    SegmentStarted,
+)
+
+
+def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: datetime) -> Reply:
+    """Take what is new of `batch`. The reply's `next_seq` says up to where everything is stored.
+
+    Expects that the batch keeps the contract (`codec.check_batch`); its numbers are checked here against what is stored.
+
+    Raises:
+        NotFound: unknown run or incarnation.
+        OutOfOrder: the batch begins past the next expected record.
+        Invalid: a segment that another incarnation has announced, or a value too large to store.
+    """
+    _check(batch)
+    run = runs.owned(connection, batch.run_id, owner_token_id)
+    life = runs.speaking(connection, run, batch.incarnation, batch.rank)
+    if batch.first_seq > life.next_seq:
+        raise OutOfOrder(life.next_seq)
+    fresh = domain.trim(batch, life.next_seq)
+    if fresh is not None:
+        _Taking(connection, run, life, now).take(fresh)
+        life = runs.speaking(connection, run, batch.incarnation, batch.rank)
+    return runs.reply(connection, life, now)
+
+
+def _check(batch: Batch) -> None:
+    for column in batch.columns:
+        runs.check_number("segment", column.segment)
+    for numbered in batch.records:
+        _check_record(numbered.record)
+
+
+def _check_record(wire: Record) -> None:
+    if isinstance(wire, SegmentStarted | CheckpointSaved):
+        runs.check_number("segment", wire.segment)
+        if len(wire.checkpoint_id or "") > runs.MAX_NAME:
+            raise Invalid(f"checkpoint_id is longer than {runs.MAX_NAME} characters", "name the checkpoint shorter")
+    if isinstance(wire, SegmentStarted):
+        runs.check_number("parent", wire.parent or 0)
+        if len(wire.command_id or "") > runs.MAX_ID:
+            raise Invalid(f"command_id is longer than {runs.MAX_ID} characters", "send the id that the command came with")
+
+
+class _Taking:
+    """The batch on its way in: what every step of it needs to know."""
+
+    def __init__(self, connection: Connection, run: Run, life: Incarnation, now: datetime) -> None:
+        self.connection, self.run, self.life, self.now = connection, run, life, now
+        self.leads = runs.leads(connection, life)
+
+    def take(self, fresh: Batch) -> None:
+        """Word that the run lives, then points and records in their order, then what is expected next."""
+        touch(self.connection, self.run.run_id)
+        if self.leads:
+            self.run = runs.advance(self.connection, self.run, RunInput.HEARD, self.now, text="Heard again")
+        for entry in domain.in_order(fresh):
+            if isinstance(entry, Numbered):
+                self._record(entry.record)
+            else:
+                self._points(entry)
+        run_store.update_incarnation(self.connection, self.life, next_seq=fresh.last_seq + 1, heard_at=self.now)
+
+    def _points(self, columns: Sequence[Column]) -> None:
+        """Store a stretch of points and judge it, before anything that comes after it is stored or done."""
+        connection, run_id, rank = self.connection, self.run.run_id, self.life.rank
+        point_store.store_points(connection, run_id, rank, self.life.incarnation, columns, leads=self.leads)
+        evaluation.judge_points(connection, run_id, domain.points_of(columns, rank), self.now)
+        if rank == 0:
+            for segment in {column.segment for column in columns}:
+                self._reach(segment, [column for column in columns if column.segment == segment])
+
+    def _reach(self, segment: int, columns: Sequence[Column]) -> None:
+        segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))
+        if segment == self.run.segment:
+            _, newest = max((column.seq[-1], column.step[-1]) for column in columns)
+            run_store.update(self.connection, self.run.run_id, {"step": newest})
+
+    def _record(self, wire: Record) -> None:
+        """Act on a record. Only rank 0 speaks for checkpoints, commands and ends; each rank has its own curve to rewind."""
+        connection, run_id = self.connection, self.run.run_id
+        match wire:
+            case Dropped():
+                self._dropped(wire)
+            case SegmentStarted():
+                self._segment(wire)
+            case _ if self.life.rank != 0:
+                pass
+            case CheckpointSaved():
+                checkpoints.take(connection, run_id, wire, self.now)
+            case Report():
+                commands.take_report(connection, run_id, self.life.incarnation, wire, self.now)
+            case RunEnded():
+                self._ended(wire)
+
+    def _dropped(self, wire: Dropped) -> None:
+        total = self.run.dropped_records + wire.count
+        run_store.update(self.connection, self.run.run_id, {"dropped_records": total})
+        text = f"{wire.count} records of rank {self.life.rank} were lost before they were sent: {wire.reason}"
+        self._tell(EventType.RUN_RECORDS_DROPPED, {"count": wire.count, "rank": self.life.rank, "text": text})
+
+    def _segment(self, wire: SegmentStarted) -> None:
+        """A new stretch of steps. One that comes late, from an older incarnation, is only written down."""
+        is_newest = wire.segment >= self.run.segment
+        if self.life.rank == 0:
+            if not self._open(wire):
+                return
+            if is_newest:
+                values = {"segment": wire.segment, "step": wire.from_step}
+                run_store.update(self.connection, self.run.run_id, values)
+        self.run = run_store.get(self.connection, self.run.run_id) or self.run
+        point_store.seal(self.connection, self.run.run_id, self.life.rank)
+        if self.life.rank == 0:
+            self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
+        if is_newest:
+            evaluation.segment_started(self.connection, self.run.run_id, wire, self.life.rank, self.now)
+
+    def _open(self, wire: SegmentStarted) -> bool:
+        """Write the segment down; False when this incarnation has announced it before."""
+        known = segment_store.get(self.connection, self.run.run_id, wire.segment)
+        if known is None:
+            segment_store.insert(self.connection, self.run.run_id, self.life.incarnation, wire, self.now)
+            return True
+        if known.incarnation != self.life.incarnation:
+            raise Invalid(
+                f"segment {wire.segment} was announced by another incarnation",
+                f"number segments on from {self.run.segment}, the newest the server knows",
+            )
+        return False
+
+    def _ended(self, wire: RunEnded) -> None:
+        point_store.seal(self.connection, self.run.run_id, self.life.rank)
+        if not self.leads or self.run.state in ENDED:
+            return
+        words = wire.reason.value.replace("_", " ")
+        text = f"{words}: {wire.detail}" if wire.detail else words
+        what = END_INPUT[wire.reason]
+        self.run = runs.advance(
+            self.connection, self.run, what, self.now, text=text[0].upper() + text[1:], reason=wire.detail or words
+        )
+        evaluation.run_ended(self.connection, self.run.run_id, self.now)
+
+    def _tell(self, what: EventType, data: dict[str, object]) -> None:
+        record(self.connection, Event(what, self.now, self.run.run_id, self.run.step, self.run.segment, data))
+
+
+def _said(wire: SegmentStarted) -> dict[str, object]:
+    told = {name: getattr(wire, name) for name in ("cause", "from_step", "parent", "command_id", "checkpoint_id", "attributes")}
+    return {**told, "text": f"Segment {wire.segment} goes on from step {wire.from_step} ({wire.cause})"}

@@ -1,0 +1,215 @@
+"""A run's life as the server hears of it: starts, heartbeats, silence, and the reply to each message.
+
+Only the newest incarnation of rank 0 speaks for the run. An older one may still deliver what it has spooled, and another rank
+may outlive rank 0 in a collective that never ends: neither says that the run is alive.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from server.domain import runs as domain
+from server.domain.events import Event
+from server.domain.runs import RunInput
+from server.services import checkpoints, commands
+from server.services.errors import Invalid, NotFound
+from server.services.recording import record
+from server.store import runs as store
+from server.store.runs import Incarnation, Run
+from server.store.touched import touch
+from trainer_agent.wire import series as names
+from trainer_agent.wire.codec import number_to_json
+from trainer_agent.wire.messages import Heartbeat, Reply, RunStart
+from trainer_agent.wire.vocabulary import Phase, RunState
+
+MAX_ID = 64
+MAX_NAME = 256
+MAX_WORD = 32
+MAX_NUMBER = 2**31 - 1
+"""Of ranks, world sizes and segments."""
+MAX_LATEST = 100
+
+START_FIRST = "send RunStart for this incarnation and rank first"
+
+
+def start_run(connection: Connection, start: RunStart, owner_token_id: str, now: datetime) -> Reply:
+    """Take up a run, or a new incarnation of it. Saying it again changes nothing.
+
+    Raises:
+        NotFound: the run belongs to another token.
+        Invalid: an id, a name or a number is larger than can be stored.
+    """
+    _check(start)
+    known = store.lock(connection, start.run_id)
+    if known is None and store.insert(connection, start.run_id, _first(start, owner_token_id, now)):
+        touch(connection, start.run_id)
+    run = owned(connection, start.run_id, owner_token_id)
+    life = store.get_incarnation(connection, run.run_id, start.incarnation, start.rank)
+    if life is None:
+        life = Incarnation(run.run_id, start.incarnation, start.rank, 1, start.host[:MAX_NAME], start.pid, now, now)
+        store.add_incarnation(connection, life)
+        if start.rank == 0:
+            _take_up(connection, run, start, now)
+    return reply(connection, life, now)
+
+
+def _check(start: RunStart) -> None:
+    for what, text, longest in (
+        ("run_id", start.run_id, MAX_ID),
+        ("incarnation", start.incarnation, MAX_ID),
+        ("project", start.project, MAX_NAME),
+        ("name", start.name, MAX_NAME),
+        ("integration", start.integration, MAX_WORD),
+    ):
+        if not 1 <= len(text) <= longest:
+            raise Invalid(f"{what} must have 1 to {longest} characters, not {len(text)}", f"send a shorter {what}")
+    for what, number in (("rank", start.rank), ("world_size", start.world_size)):
+        check_number(what, number)
+
+
+def check_number(what: str, number: int) -> None:
+    """That a rank, a world size or a segment can be stored."""
+    if number > MAX_NUMBER:
+        raise Invalid(f"{what} is {number}, more than {MAX_NUMBER}", f"send a true {what}")
+
+
+def _first(start: RunStart, owner_token_id: str, now: datetime) -> dict[str, Any]:
+    state = domain.RunStatus().state
+    return {**_said(start), "owner_token_id": owner_token_id, "state": state.value, "created_at": now, "heard_at": now}
+
+
+def _said(start: RunStart) -> dict[str, Any]:
+    """What a start says of its run, by column."""
+    return {
+        "project": start.project,
+        "name": start.name,
+        "total_steps": start.total_steps,
+        "world_size": start.world_size,
+        "host": start.host[:MAX_NAME],
+        "integration": start.integration,
+        "capabilities": start.capabilities,
+        "incapable_because": start.incapable_because,
+        "automatic_rollback": start.automatic_rollback,
+        "attributes": start.attributes,
+    }
+
+
+def _take_up(connection: Connection, run: Run, start: RunStart, now: datetime) -> None:
+    """Rank 0 has started: the run is what it says now, and runs again if it had ended."""
+    said = {**_said(start), "phase": Phase.STARTING.value, "ended_at": None, "state_reason": "", "latest": {}}
+    store.update(connection, run.run_id, said)
+    text = f"Started on {start.host}" if start.host else "Started"
+    again = run.state is not RunState.CREATED
+    advance(connection, replace(run, name=start.name), RunInput.STARTED, now, text=f"{text} again" if again else text)
+
+
+def owned(connection: Connection, run_id: str, owner_token_id: str) -> Run:
+    """The run, locked.
+
+    Raises:
+        NotFound: there is no such run, or it belongs to another token, which is not told apart.
+    """
+    run = store.lock(connection, run_id)
+    if run is None or run.owner_token_id != owner_token_id:
+        raise NotFound(f"there is no run {run_id[:MAX_ID]} of this token", "send RunStart, with the token that began the run")
+    return run
+
+
+def speaking(connection: Connection, run: Run, incarnation: str, rank: int) -> Incarnation:
+    """The incarnation of a message.
+
+    Raises:
+        NotFound: the server has not heard of it.
+    """
+    life = store.get_incarnation(connection, run.run_id, incarnation, rank)
+    if life is None:
+        raise NotFound(f"incarnation {incarnation[:MAX_ID]} of rank {rank} is not known", START_FIRST)
+    return life
+
+
+def leads(connection: Connection, life: Incarnation) -> bool:
+    """Whether this incarnation speaks for the run."""
+    return life.rank == 0 and store.newest_incarnation(connection, life.run_id) == life.incarnation
+
+
+def advance(connection: Connection, run: Run, what: RunInput, now: datetime, *, text: str = "", reason: str = "") -> Run:
+    """The run after `what`: its state saved, and told where it is worth telling, in the words of `text`."""
+    outcome = domain.step(run.status, what, now)
+    values: dict[str, Any] = {"state": outcome.status.state, "deadline_at": outcome.status.deadline_at}
+    if what is not RunInput.SILENT:
+        values["heard_at"] = now
+    if outcome.status.state in domain.ENDED and run.state not in domain.ENDED:
+        values |= {"ended_at": now, "state_reason": reason, "phase": None}
+    store.update(connection, run.run_id, values)
+    run = replace(run, **values)
+    if outcome.event is not None:
+        data = {"name": run.name, "text": text, "reason": reason}
+        record(connection, Event(outcome.event, now, run.run_id, run.step, run.segment, data))
+    return run
+
+
+def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id: str, now: datetime) -> Reply:
+    """The run is alive. Shows what it does and its newest values, and judges nothing.
+
+    Raises:
+        NotFound: unknown run or incarnation.
+    """
+    run = owned(connection, heartbeat.run_id, owner_token_id)
+    life = speaking(connection, run, heartbeat.incarnation, heartbeat.rank)
+    store.update_incarnation(connection, life, next_seq=life.next_seq, heard_at=now)
+    if leads(connection, life):
+        run = advance(connection, run, RunInput.HEARD, now, text="Heard again")
+        _show(connection, run, heartbeat)
+    return reply(connection, life, now)
+
+
+def _show(connection: Connection, run: Run, heartbeat: Heartbeat) -> None:
+    if run.state in domain.ENDED:
+        return
+    latest = {
+        series: {"value": number_to_json(value), "step": heartbeat.step}
+        for series, value in list(heartbeat.latest.items())[:MAX_LATEST]
+        if names.is_valid(series)
+    }
+    if (run.phase, run.latest) != (heartbeat.phase, latest):
+        store.update(connection, run.run_id, {"phase": heartbeat.phase.value, "latest": latest})
+        touch(connection, run.run_id)
+
+
+def reply_for(connection: Connection, run_id: str, incarnation: str, *, rank: int, owner_token_id: str, now: datetime) -> Reply:
+    """What waits for an incarnation. Changes nothing, so it may run on a reading connection.
+
+    Raises:
+        NotFound: unknown run or incarnation.
+    """
+    run = store.get(connection, run_id)
+    if run is None or run.owner_token_id != owner_token_id:
+        raise NotFound(f"there is no run {run_id[:MAX_ID]} of this token", "send RunStart, with the token that began the run")
+    return reply(connection, speaking(connection, run, incarnation, rank), now)
+
+
+def reply(connection: Connection, life: Incarnation, now: datetime) -> Reply:
+    """The answer to any message of `life`. Rank 0 alone is told commands and verdicts."""
+    if life.rank != 0:
+        return Reply(life.next_seq)
+    return Reply(
+        life.next_seq,
+        commands.pending_for(connection, life.run_id, life.incarnation, now),
+        checkpoints.verdicts(connection, life.run_id),
+    )
+
+
+def mark_overdue(connection: Connection, now: datetime) -> int:
+    """Call the runs lost that were not heard of by their deadline. Gives how many."""
+    overdue = store.overdue(connection, now)
+    for run in overdue:
+        silent = f"Not heard of since {run.heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        advance(connection, run, RunInput.SILENT, now, text=silent)
+    return len(overdue)
+
+
+def give_grace(connection: Connection, now: datetime) -> None:
+    """The server has just started: nobody could be heard while it was away, so every live run gets one full limit."""
+    store.renew_deadlines(connection, now + domain.LOST_AFTER)

@@ -1,0 +1,168 @@
+"""Runs, and the incarnations that speak for them."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from server.domain.runs import RunStatus
+from trainer_agent.wire.codec import to_json
+from trainer_agent.wire.messages import Scalar
+from trainer_agent.wire.vocabulary import CommandKind, Phase, RunState
+
+from .tables import incarnations, runs
+
+_LIVE = (RunState.RUNNING.value, RunState.PAUSED.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training job under watch, as it stands."""
+
+    run_id: str
+    owner_token_id: str
+    project: str
+    name: str
+    state: RunState
+    state_reason: str
+    deadline_at: datetime | None
+    phase: Phase | None
+    step: int | None
+    total_steps: int | None
+    segment: int
+    world_size: int
+    host: str
+    integration: str
+    capabilities: tuple[CommandKind, ...]
+    incapable_because: str
+    automatic_rollback: bool
+    attributes: dict[str, Scalar]
+    """Numbers that are not finite are strings here."""
+    latest: dict[str, dict[str, Any]]
+    """Series to `{"value", "step"}` of the last heartbeat, values as strict JSON carries them. Shown, never judged."""
+    dropped_records: int
+    created_at: datetime
+    heard_at: datetime
+    ended_at: datetime | None
+    revision: int
+
+    @property
+    def status(self) -> RunStatus:
+        """What the machine of `domain/runs.py` works on."""
+        return RunStatus(self.state, self.deadline_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One life of one trainer process."""
+
+    run_id: str
+    incarnation: str
+    rank: int
+    next_seq: int
+    host: str
+    pid: int
+    started_at: datetime
+    heard_at: datetime
+
+
+def get(connection: sa.Connection, run_id: str) -> Run | None:
+    """The run, or None."""
+    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one_or_none()
+    return None if row is None else _run(row)
+
+
+def lock(connection: sa.Connection, run_id: str) -> Run | None:
+    """The run, kept from every other writer until the end of the transaction, or None."""
+    query = sa.select(runs).where(runs.c.run_id == run_id).with_for_update()
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else _run(row)
+
+
+def list_all(connection: sa.Connection) -> list[Run]:
+    """Every run: those that are running first, then by when they were heard of, the newest first."""
+    asleep = sa.case((runs.c.state.in_(_LIVE), 0), else_=1)
+    rows = connection.execute(sa.select(runs).order_by(asleep, runs.c.heard_at.desc(), runs.c.run_id))
+    return [_run(row) for row in rows.mappings()]
+
+
+def overdue(connection: sa.Connection, now: datetime) -> list[Run]:
+    """Live runs past their deadline, locked. Those that another server process is busy with are left to it."""
+    query = sa.select(runs).where(runs.c.deadline_at < now, runs.c.state.in_(_LIVE))
+    rows = connection.execute(query.order_by(runs.c.deadline_at).with_for_update(skip_locked=True))
+    return [_run(row) for row in rows.mappings()]
+
+
+def renew_deadlines(connection: sa.Connection, deadline_at: datetime) -> None:
+    """Give every live run at least until `deadline_at`."""
+    early = (runs.c.deadline_at < deadline_at, runs.c.state.in_(_LIVE))
+    connection.execute(sa.update(runs).where(*early).values(deadline_at=deadline_at))
+
+
+def revisions(connection: sa.Connection) -> dict[str, int]:
+    """The revision of every run."""
+    rows = connection.execute(sa.select(runs.c.run_id, runs.c.revision)).tuples()
+    return dict(iter(rows))
+
+
+def insert(connection: sa.Connection, run_id: str, values: dict[str, Any]) -> bool:
+    """Add a run. False when somebody else added one of this id meanwhile."""
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(runs), {"run_id": run_id, **_stored(values)})
+    except sa.exc.IntegrityError:
+        return False
+    return True
+
+
+def update(connection: sa.Connection, run_id: str, values: dict[str, Any]) -> None:
+    """Change columns of a run."""
+    connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(_stored(values)))
+
+
+def get_incarnation(connection: sa.Connection, run_id: str, incarnation: str, rank: int) -> Incarnation | None:
+    """The incarnation of that rank, or None."""
+    c = incarnations.c
+    query = sa.select(incarnations).where(c.run_id == run_id, c.incarnation == incarnation, c.rank == rank)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else Incarnation(**row)
+
+
+def newest_incarnation(connection: sa.Connection, run_id: str) -> str | None:
+    """The one that speaks for the run: of rank 0, started last."""
+    c = incarnations.c
+    query = sa.select(c.incarnation).where(c.run_id == run_id, c.rank == 0).order_by(c.started_at.desc()).limit(1)
+    return connection.execute(query).scalar()
+
+
+def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
+    """Add an incarnation, as the newest of its run: it starts after every other, if only by a microsecond."""
+    last = sa.select(sa.func.max(incarnations.c.started_at)).where(incarnations.c.run_id == life.run_id)
+    newest: datetime | None = connection.execute(last).scalar()
+    started_at = life.started_at if newest is None else max(life.started_at, newest + timedelta(microseconds=1))
+    row = {name: getattr(life, name) for name in Incarnation.__slots__}
+    connection.execute(sa.insert(incarnations), {**row, "started_at": started_at})
+
+
+def update_incarnation(connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime) -> None:
+    """Remember the record that is expected next, and when the incarnation last spoke."""
+    c = incarnations.c
+    mine = (c.run_id == life.run_id, c.incarnation == life.incarnation, c.rank == life.rank)
+    connection.execute(sa.update(incarnations).where(*mine).values(next_seq=next_seq, heard_at=heard_at))
+
+
+def _stored(values: dict[str, Any]) -> dict[str, Any]:
+    as_json = ("capabilities", "attributes", "latest")
+    return {name: json.dumps(to_json(value), allow_nan=False) if name in as_json else value for name, value in values.items()}
+
+
+def _run(row: sa.RowMapping) -> Run:
+    values = dict(row)
+    values["state"] = RunState(row["state"])
+    values["phase"] = None if row["phase"] is None else Phase(row["phase"])
+    values["capabilities"] = tuple(CommandKind(kind) for kind in json.loads(row["capabilities"]))
+    values["attributes"] = json.loads(row["attributes"])
+    values["latest"] = json.loads(row["latest"])
+    return Run(**values)

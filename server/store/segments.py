@@ -1,0 +1,74 @@
+"""Segments: the stretches of a run between starts and rollbacks."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from trainer_agent.wire.codec import to_json
+from trainer_agent.wire.messages import Scalar, SegmentStarted
+from trainer_agent.wire.vocabulary import SegmentCause
+
+from .tables import segments
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The steps from `from_step` on, exclusive. `last_step` is of the points of rank 0, None as long as there are none."""
+
+    run_id: str
+    segment: int
+    incarnation: str
+    from_step: int
+    cause: SegmentCause
+    parent: int | None
+    command_id: str | None
+    checkpoint_id: str | None
+    attributes: dict[str, Scalar]
+    last_step: int | None
+    started_at: datetime
+
+
+def read_segments(connection: sa.Connection, run_id: str) -> list[Segment]:
+    """All segments of a run, in the order of their numbers."""
+    rows = connection.execute(sa.select(segments).where(segments.c.run_id == run_id).order_by(segments.c.segment))
+    return [_segment(row) for row in rows.mappings()]
+
+
+def get(connection: sa.Connection, run_id: str, segment: int) -> Segment | None:
+    """One segment, or None."""
+    query = sa.select(segments).where(segments.c.run_id == run_id, segments.c.segment == segment)
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else _segment(row)
+
+
+def insert(connection: sa.Connection, run_id: str, incarnation: str, started: SegmentStarted, now: datetime) -> None:
+    """Write a segment down as the agent announced it."""
+    row = {
+        "run_id": run_id,
+        "segment": started.segment,
+        "incarnation": incarnation,
+        "from_step": started.from_step,
+        "cause": started.cause.value,
+        "parent": started.parent,
+        "command_id": started.command_id,
+        "checkpoint_id": started.checkpoint_id,
+        "attributes": json.dumps(to_json(started.attributes), allow_nan=False),
+        "started_at": now,
+    }
+    connection.execute(sa.insert(segments), row)
+
+
+def reach(connection: sa.Connection, run_id: str, segment: int, step: int) -> None:
+    """The segment has a point at `step`."""
+    c = segments.c
+    further = sa.or_(c.last_step.is_(None), c.last_step < step)
+    connection.execute(sa.update(segments).where(c.run_id == run_id, c.segment == segment, further).values(last_step=step))
+
+
+def _segment(row: sa.RowMapping) -> Segment:
+    values = dict(row)
+    values["cause"] = SegmentCause(row["cause"])
+    values["attributes"] = json.loads(row["attributes"])
+    return Segment(**values)

@@ -6,7 +6,7 @@ Thread: bodies are parsed and written in a pool of their own, so that many agent
 import asyncio
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 import anyio
@@ -73,7 +73,7 @@ async def _take(
 
 def _decode(kind: type[T], body: bytes) -> T:
     message = codec.decode(kind, body)
-    for name in ("run_id", "incarnation"):
+    for name in ("run_id", "incarnation"):  # they become parts of addresses
         if not _ID.match(getattr(message, name)):
             raise WireError(name, "must be 1 to 64 letters, digits, or _ . : -")
     if isinstance(message, Batch):
@@ -83,6 +83,7 @@ def _decode(kind: type[T], body: bytes) -> T:
 
 @router.get("/runs/{run_id}/commands")
 async def wait_for_commands(
+    *,
     run_id: RunId,
     request: Request,
     context: In,
@@ -95,14 +96,15 @@ async def wait_for_commands(
 
     def read() -> Reply:
         with context.database.reading() as connection:
-            return runs.reply_for(connection, run_id, incarnation, rank, caller.token_id or "")
+            owner, now = caller.token_id or "", context.now()
+            return runs.reply_for(connection, run_id, incarnation, rank=rank, owner_token_id=owner, now=now)
 
     with context.bus.subscribe(run_id) as subscription:
         reply = await _wait(lambda: anyio.to_thread.run_sync(read, limiter=_pool), subscription, wait)
     return _answer(request, context, run_id, reply)
 
 
-async def _wait(read: Callable[[], "asyncio.Future[Reply]"], subscription: Subscription, wait_seconds: float) -> Reply:
+async def _wait(read: Callable[[], Awaitable[Reply]], subscription: Subscription, wait_seconds: float) -> Reply:
     first = reply = await read()
     clock = asyncio.get_running_loop()
     deadline = clock.time() + wait_seconds
@@ -116,6 +118,4 @@ async def _wait(read: Callable[[], "asyncio.Future[Reply]"], subscription: Subsc
 
 def _answer(request: Request, context: Context, run_id: str, reply: Reply) -> Response:
     base = context.settings.public_url or str(request.base_url).rstrip("/")
-    return Response(
-        codec.encode(dataclasses.replace(reply, page_url=f"{base}/runs/{run_id}")), media_type="application/json"
-    )
+    return Response(codec.encode(dataclasses.replace(reply, page_url=f"{base}/runs/{run_id}")), media_type="application/json")

@@ -6,9 +6,10 @@ import mimetypes
 from functools import cache
 from pathlib import Path
 
-import plotly
+import plotly  # type: ignore[import-untyped]  # the package has no types
 from fastapi import APIRouter, Request, Response
-from plotly import offline
+from plotly import offline  # type: ignore[import-untyped]
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from .door import OpenRoute
 from .problems import Problem
@@ -27,7 +28,7 @@ def plotly_js(request: Request) -> Response:
     headers = {
         "ETag": tag,
         "Vary": "Accept-Encoding",
-        "Cache-Control": LONG if request.query_params.get("v") == plotly.__version__ else "no-cache",
+        "Cache-Control": LONG if request.query_params.get("v") == plotly.__version__ else "public, max-age=86400",
     }
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
@@ -54,7 +55,16 @@ def page(request: Request) -> Response:
     return _file(request, CLIENT / "index.html")
 
 
-@router.get("/{path:path}")
+class _NotTheApi(PathConvertor):
+    """Any path outside `/api`, so that a wrong address there is not taken for a file."""
+
+    regex = "(?!api(?:/|$)).*"
+
+
+register_url_convertor("page", _NotTheApi())
+
+
+@router.get("/{path:page}")
 def client_file(path: str, request: Request) -> Response:
     """A file of the page."""
     file = _files().get(path) or _files_now().get(path)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection
 
 from server.services.errors import NotFound
 from server.store import downsample
@@ -50,6 +51,7 @@ class Points(BaseModel):
 
 @router.get("/points")
 def read_points(
+    *,
     run_id: RunId,
     context: In,
     series: SeriesName,
@@ -84,6 +86,7 @@ def _points(trace: Trace) -> Iterator[PointOut]:
 
 @router.get("/series", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 def read_series(
+    *,
     run_id: RunId,
     context: In,
     name: SeriesName,
@@ -130,8 +133,8 @@ def _marks(trace: Trace, thin: Thinned) -> Iterator[dict[str, Any]]:
         yield {"step": int(step), "value": number_to_json(value), **where}
 
 
-def _revision(connection: Any, run_id: str) -> int:
-    revision = run_store.revision(connection, run_id)
-    if revision is None:
-        raise NotFound(f"there is no run {run_id}")
-    return revision
+def _revision(connection: Connection, run_id: str) -> int:
+    run = run_store.get(connection, run_id)
+    if run is None:
+        raise NotFound(f"there is no run {run_id}", "open the list of runs")
+    return run.revision

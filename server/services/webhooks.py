@@ -135,7 +135,9 @@ def _may_go(endpoint: Endpoint, delivery: Delivery) -> bool:
     return endpoint.enabled or delivery.event_type == EventType.WEBHOOK_TEST
 
 
-def finish_attempt(connection: Connection, delivery_id: str, attempt: Attempt, now: datetime, jitter: float, scale: float) -> None:
+def finish_attempt(
+    connection: Connection, delivery_id: str, attempt: Attempt, now: datetime, *, jitter: float, scale: float
+) -> None:
     """Write down what became of an attempt; `scale` shortens the waits between attempts.
 
     An attempt of a delivery that was removed or ended meanwhile changes nothing.

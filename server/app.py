@@ -1,0 +1,94 @@
+"""Builds the server and starts its parts: everything that is chosen is chosen here.
+
+settings -> database (migrated, with the default rules) -> bus <- writer's hints
+                                                        -> worker (deadlines, deliveries) -> routes
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from .api import agent, alerts, commands, health, live, pages, points, problems, rules, runs, session, webhooks
+from .api.deps import Context
+from .api.headers import HostCheck, StrictHeaders
+from .clock import utc_now
+from .outbound.addresses import Policy
+from .outbound.wakeups import Bus
+from .services import evaluation
+from .services import runs as run_service
+from .settings import Settings
+from .store.database import Database
+from .worker import Worker
+
+ROUTERS = (
+    health.router,
+    session.open_router,
+    session.router,
+    agent.router,
+    live.router,
+    runs.router,
+    points.router,
+    commands.router,
+    alerts.router,
+    rules.router,
+    webhooks.router,
+    pages.router,
+)
+
+
+def create_app(settings: Settings, now: Callable[[], datetime] = utc_now) -> FastAPI:
+    """The server as an ASGI application. It opens its database when it starts and closes it when it stops."""
+    app = FastAPI(
+        title="LossGuard",
+        version=health.server_version(),
+        description="docs/api.md says it in words.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_lifespan,
+    )
+    app.state.settings, app.state.now, app.state.own_port, app.state.bus = settings, now, settings.port, Bus()
+    for router in ROUTERS:
+        app.include_router(router)
+    problems.install(app)
+    app.add_middleware(HostCheck, settings=settings)
+    app.add_middleware(StrictHeaders)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would write the addresses of webhooks into the log
+    return app
+
+
+def open_database(settings: Settings, bus: Bus, now: Callable[[], datetime]) -> Database:
+    """The database, at this code's version and with the default rules, ringing the bus after each commit."""
+    database = Database.open(settings.database, on_commit=bus.ring)
+    try:
+        database.migrate()
+        database.writer.submit(evaluation.ensure_rules)
+        database.writer.submit(lambda connection: run_service.give_grace(connection, now()))
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings, bus, now = app.state.settings, app.state.bus, app.state.now
+    database = await run_in_threadpool(open_database, settings, bus, now)
+
+    def policy() -> Policy:
+        return replace(Policy.parse(settings.allow_private_webhooks), own_port=app.state.own_port)
+
+    worker = Worker(database.writer, bus, settings, policy, now)
+    app.state.context = Context(settings, database, bus, policy, now, worker.wake)
+    worker.start()
+    try:
+        yield
+    finally:
+        bus.close()
+        await run_in_threadpool(worker.stop)
+        await run_in_threadpool(database.close)

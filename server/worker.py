@@ -1,0 +1,118 @@
+"""The thread that acts when time passes: overdue runs, expired commands, countdowns that are due, and deliveries.
+
+Nothing is kept in memory but what is on its way: deadlines are rows, and whoever dies is followed by the next process.
+
+Thread: one loop; each attempt of a delivery runs in a thread of its own, at most two for one endpoint, so that an endpoint
+which hangs delays neither another endpoint nor a deadline.
+"""
+
+import json
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from server.domain import webhooks as domain
+from server.domain.webhooks import Attempt
+from server.outbound import webhooks as outbound
+from server.outbound.addresses import Policy
+from server.outbound.wakeups import Bus
+from server.services import commands, countdowns, runs, webhooks
+from server.services.webhooks import Ready
+from server.settings import Settings
+from server.store.writer import StorageUnavailable, Writer
+
+TICK_SECONDS = 0.25
+MOST_PER_ENDPOINT = 2
+MOST_AT_ONCE = 100
+STOP_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+DUTIES: tuple[Callable[[Connection, datetime], int], ...] = (runs.mark_overdue, commands.expire_due, countdowns.run_due)
+
+
+class Worker:
+    """Started and stopped by `app`."""
+
+    def __init__(
+        self, writer: Writer, bus: Bus, settings: Settings, policy: Callable[[], Policy], now: Callable[[], datetime]
+    ) -> None:
+        self._writer, self._bus, self._settings, self._policy, self._now = writer, bus, settings, policy, now
+        self._woken = threading.Event()
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._out: dict[str, str] = {}
+        """Deliveries on their way, and the endpoint of each."""
+        self._thread = threading.Thread(target=self._run, name="lossguard-worker", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look now rather than at the next tick. Any thread."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End the loop. Attempts still out are not waited for: their leases run out, and they are made again."""
+        self._stopping = True
+        self._woken.set()
+        self._thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._woken.wait(TICK_SECONDS)
+            self._woken.clear()
+            for duty in DUTIES:
+                self._guarded(duty.__name__, lambda duty=duty: self._writer.submit(lambda c: duty(c, self._now())))
+            self._guarded("deliveries", self._send_due)
+
+    def _guarded(self, what: str, act: Callable[[], object]) -> None:
+        """Do one thing; whatever goes wrong is told in the log, and the next thing is done all the same."""
+        try:
+            if not self._stopping:
+                act()
+        except StorageUnavailable as error:
+            _log.warning("%s: %s", what, error)
+        except Exception:
+            _log.exception("%s failed", what)
+
+    def _send_due(self) -> None:
+        with self._lock:
+            out = Counter(self._out.values())
+        if out.total() < MOST_AT_ONCE:
+            now = self._now()
+            for ready in self._writer.submit(lambda c: webhooks.take_due(c, now, out, MOST_PER_ENDPOINT)):
+                self._send(ready)
+
+    def _send(self, ready: Ready) -> None:
+        """Start one attempt in a thread of its own."""
+        delivery_id, webhook_id = ready.delivery.delivery_id, ready.endpoint.webhook_id
+        with self._lock:
+            self._out[delivery_id] = webhook_id
+        threading.Thread(target=self._attempt, args=(ready,), name=f"webhook-{webhook_id}", daemon=True).start()
+
+    def _attempt(self, ready: Ready) -> None:
+        try:
+            told = domain.with_link(ready.delivery.body, self._settings.public_url)
+            body = json.dumps(told, allow_nan=False, separators=(",", ":"))
+            message = outbound.Message(ready.delivery.delivery_id, ready.endpoint.url, ready.endpoint.secret, body)
+            attempt = outbound.attempt(message, self._policy(), self._now())
+            self._guarded("writing an attempt down", lambda: self._finish(ready.delivery.delivery_id, attempt))
+        except Exception:
+            _log.exception("an attempt failed unexpectedly")
+        finally:
+            with self._lock:
+                self._out.pop(ready.delivery.delivery_id, None)
+            self._bus.ring(webhooks=True)
+            self.wake()
+
+    def _finish(self, delivery_id: str, attempt: Attempt) -> None:
+        jitter = random.uniform(-1, 1)  # noqa: S311 -- spreads load, guards nothing
+        now, scale = self._now(), self._settings.webhook_retry_scale
+        self._writer.submit(lambda c: webhooks.finish_attempt(c, delivery_id, attempt, now, jitter=jitter, scale=scale))

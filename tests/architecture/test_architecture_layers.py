@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,20 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 LONGEST_FILE = 350
 NOUNS = ("runs", "points", "rules", "alerts", "checkpoints", "countdowns", "commands", "webhooks", "events")
 FLOORS = ("api", "services", "store", "domain")
-SENDING_HALF = (
-    "wire",
-    "backoff",
-    "batcher",
-    "cli",
-    "config",
-    "errors",
-    "identity",
-    "inbox",
-    "monitor",
-    "sender",
-    "spool",
-    "transport",
-)
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -75,10 +62,11 @@ def test_the_domain_imports_the_standard_library_and_the_wire_only():
         assert not foreign, f"{name_of(path)}: {foreign}"
 
 
-def test_services_take_nothing_from_sqlalchemy_but_the_type_of_a_connection():
-    for path in python_files("server/services"):
-        taken = {name for module, name in imports(path) if module.split(".")[0] == "sqlalchemy"}
-        assert taken <= {"Connection"}, f"{name_of(path)}: {taken}"
+def test_outside_the_store_nothing_of_sqlalchemy_is_named_but_the_type_of_a_connection():
+    for path in python_files("server"):
+        if path.parent.name != "store":
+            taken = {name for module, name in imports(path) if module.split(".", maxsplit=1)[0] == "sqlalchemy"}
+            assert taken <= {"Connection"}, f"{name_of(path)}: {taken}"
 
 
 def test_importing_the_agent_or_the_contract_imports_nothing_heavy():
@@ -89,11 +77,19 @@ def test_importing_the_agent_or_the_contract_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_sending_half_of_the_agent_runs_without_torch():
-    modules = ", ".join(f"trainer_agent.{name}" for name in SENDING_HALF)
-    code = f"import sys, {modules}; print([n for n in ('torch', 'transformers', 'accelerate') if n in sys.modules])"
+def test_the_half_of_the_agent_that_records_and_sends_runs_without_torch():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (sending,) = [contract["source_modules"] for contract in contracts if "torch" in contract.get("forbidden_modules", [])]
+    code = f"import sys, {', '.join(sending)}; print([n for n in ('torch', 'transformers', 'accelerate') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_each_module_of_the_agent_has_its_place_in_the_layers():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["name"].startswith("Agent")]
+    placed = {name.strip().removeprefix("trainer_agent.") for layer in layers for name in layer.split("|")}
+    assert {path.stem for path in (ROOT / "trainer_agent").glob("*.py")} - {"__init__"} == placed - {"wire"}
 
 
 @pytest.mark.parametrize("path", python_files("server", "trainer_agent", "examples"), ids=name_of)

@@ -7,11 +7,11 @@ opens one. It is replaced whole. When it cannot be written the run goes on with 
 import json
 import os
 import re
-import sys
 import uuid
 from pathlib import Path
 
 from .config import replace_file
+from .voice import Voice
 
 FILE_NAME = "run.json"
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -73,7 +73,7 @@ class Identity:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, self._content())
         except OSError as error:
-            _say(f"{self._path} cannot be written ({error.strerror}); a restart will look like a new run")
+            Voice().say("identity", f"{self._path} cannot be written ({error.strerror}); a restart will look like a new run")
 
     def _content(self) -> bytes:
         return json.dumps({"run_id": self.run_id, "last_segment": self.last_segment}).encode()
@@ -86,13 +86,9 @@ def _read(path: Path) -> tuple[str, int] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _say(f"{path} cannot be read ({type(error).__name__}); this becomes a new run")
+        Voice().say("identity", f"{path} cannot be read ({type(error).__name__}); this becomes a new run")
         return None
     if isinstance(run_id, str) and run_id and not _FORBIDDEN.search(run_id) and isinstance(segment, int) and segment >= 0:
         return run_id, segment
-    _say(f"{path} does not hold a run; this becomes a new run")
+    Voice().say("identity", f"{path} does not hold a run; this becomes a new run")
     return None
-
-
-def _say(text: str) -> None:
-    print(f"lossguard: {text}.", file=sys.stderr)

@@ -1,13 +1,42 @@
-"""Monitor: what the integrations talk to. Signatures are final; the machinery behind them follows."""
+"""Monitor: what the integrations talk to.
 
+    log, record -> ring -> [writer] -> spool -> [sender] -> server        brackets: background threads
+    take_command <- inbox <- replies
+
+The training thread appends to memory and reads memory. It takes one lock, around pure code, and only where a command waits or a
+segment begins. Nothing here raises into the training. In a forked child every call does nothing.
+
+A process that leaves without `end` is flushed at exit. Of how the run ended only a fact is told: an uncaught exception is
+`failed` with its type. Without one nothing is claimed, and the server will call the run lost.
+"""
+
+import atexit
+import os
 import secrets
+import sys
+import threading
+import time
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from . import inbox
 from .config import Config
+from .ring import Ring
+from .sender import Sender
+from .spool import Spool
+from .transport import HttpTransport
+from .voice import Voice
 from .wire.commands import Command
-from .wire.messages import Record, RunStart, Verdict
+from .wire.messages import Heartbeat, Record, Reply, Report, RunEnded, RunStart, SegmentStarted, Verdict
 from .wire.vocabulary import EndReason, Phase
+from .writer import Mark, Writer
+
+EXIT_SECONDS = 5.0
+
+_alive: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 
 
 def new_incarnation() -> str:
@@ -16,47 +45,213 @@ def new_incarnation() -> str:
 
 
 class Monitor:
-    """Takes what a training run says, and gives it the commands that came for it. Never raises, never waits for a network.
+    """Takes what a training run says, and gives it the commands that came for it.
 
     `directory` is `<output_dir>/.lossguard`; `start.incarnation` is made with `new_incarnation()`.
     """
 
-    def __init__(self, start: RunStart, config: Config, directory: Path) -> None:
+    def __init__(self, start: RunStart, config: Config, directory: Path, voice: Voice | None = None) -> None:
         self.start = start
         self.segment = 1
+        """Of the last recorded `SegmentStarted`."""
+        self.spool = Spool(directory / "spool" / start.incarnation, start)
+        self._config, self._voice = config, voice or Voice()
+        self._ring = Ring()
+        self._append, self._ticket, self._clock = self._ring.append_points, self._ring.next_ticket, time.time
+        self._phase = Phase.STARTING
+        self._writer = Writer(self._ring, self.spool, self._voice, self._wake)
+        self._sender: Sender | None = None
+        self._inbox = inbox.InboxState(start.incarnation, self.segment)
+        self._verdicts: dict[str, Verdict] = {}
+        self._arrived = threading.Condition()
+        self._is_on = self._is_void = False
+        _alive.add(self)
 
     def begin(self) -> None:
         """Starts the background threads and returns at once."""
-        raise NotImplementedError
+        if self._is_on or self._is_void:
+            return
+        self._is_on = True
+        try:
+            self._sender = self._make_sender()
+            self._writer.start()
+            if self._sender is not None:
+                self._sender.start()
+        except Exception as error:  # no threads to be had
+            self._voice.say("begin", f"could not start ({type(error).__name__}: {error}); this run is not watched")
+            self._void()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Takes the numbers of one step. Appends to a ring, no more. Thread: training."""
-        raise NotImplementedError
+        """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
+        try:
+            self._append((self._ticket(), self._clock(), self.segment, step, dict(values)))
+        except Exception:
+            self._append((self._ticket(), self._clock(), self.segment, step, None))
 
     def record(self, record: Record) -> None:
         """Takes a record in its place between the points. Never dropped. Thread: any."""
-        raise NotImplementedError
+        if self._is_void:
+            return
+        self._ring.add(record)
+        if isinstance(record, SegmentStarted):
+            self.segment = record.segment
+            self._turn(inbox.Moved(record.segment))
 
     def set_phase(self, phase: Phase) -> None:
         """Says what the process does now; rides in the heartbeats."""
-        raise NotImplementedError
+        self._phase = phase
 
     def take_command(self) -> Command | None:
         """The next command for this incarnation and segment, once. Never blocks."""
-        raise NotImplementedError
+        if not self._inbox.waiting or not self._is_on:
+            return None
+        return self._turn(inbox.Asked())
 
     def wait_for_command(self, timeout_seconds: float) -> Command | None:
         """The next command, waited for."""
-        raise NotImplementedError
+        deadline = time.monotonic() + timeout_seconds
+        while self._is_on:
+            if (command := self.take_command()) is not None:
+                return command
+            with self._arrived:
+                left = deadline - time.monotonic()
+                if not left > 0:
+                    return None
+                if not self._inbox.waiting:
+                    self._arrived.wait(left)
+        return None
 
     def verdicts(self) -> Mapping[str, Verdict]:
         """The server's verdicts so far, by checkpoint id."""
-        raise NotImplementedError
+        return self._verdicts
 
     def flush(self, timeout_seconds: float) -> bool:
         """Whether all that was taken before is durable at the server (without one: on disk) within the limit."""
-        raise NotImplementedError
+        return self._flush(time.monotonic() + timeout_seconds)
 
-    def end(self, reason: EndReason, step: int | None, detail: str = "", timeout_seconds: float = 5.0) -> None:
-        """Records `RunEnded`, sends what is left within the limit, stops the threads."""
-        raise NotImplementedError
+    def end(self, reason: EndReason, step: int | None, detail: str = "", timeout_seconds: float = EXIT_SECONDS) -> None:
+        """Records `RunEnded`, sends what is left within the limit, stops the threads. A second call does nothing."""
+        if self._is_on:
+            self.record(RunEnded(reason, time.time(), step, detail))
+            self._finish(timeout_seconds)
+
+    def _make_sender(self) -> Sender | None:
+        if self._config.problem:
+            self._voice.once("config", self._config.problem)
+        if self._config.url is None or self._config.token is None:
+            missing = "no server is set" if self._config.url is None else "no token is set"
+            way = "run `lossguard login URL`, or set LOSSGUARD_URL and LOSSGUARD_TOKEN; `lossguard sync` sends them later"
+            self._voice.once("unset", f"{missing}: records are kept in {self.spool.directory}. To watch the run, {way}")
+            return None
+        return Sender(self.spool, HttpTransport(self._config), self._voice, self._heartbeat, self._on_reply)
+
+    def _wake(self) -> None:
+        if self._sender is not None:
+            self._sender.wake()
+
+    def _flush(self, deadline: float, *, is_ending: bool = False) -> bool:
+        if not self._is_on:
+            return False
+        mark = Mark()
+        self._ring.add(mark)
+        if not mark.is_reached.wait(max(0.0, deadline - time.monotonic())):
+            return False
+        if self._sender is None:
+            return not self.spool.trouble
+        return self._sender.flush(mark.seq, deadline, is_ending)
+
+    def _finish(self, timeout_seconds: float) -> None:
+        """Flushes, then stops the threads. What could not be sent stays on disk, and a line says so."""
+        deadline = time.monotonic() + timeout_seconds
+        self._phase = Phase.ENDING
+        with suppress(Exception):
+            self._flush(deadline - 0.5 if timeout_seconds > 1 else deadline, is_ending=True)
+            self._void()
+            has_written = self._writer.stop(max(0.1, deadline - time.monotonic()))
+            has_stopped = self._sender is None or self._sender.stop(max(0.1, deadline - time.monotonic()))
+            waiting = self.spool.waiting
+            if has_written and has_stopped:
+                self.spool.close()
+            if self._writer.unusable:
+                self._voice.say("unusable", f"{self._writer.unusable} values were dropped: no number, or no usable name")
+            if waiting:
+                folder = self.spool.directory.parents[2]
+                self._voice.say(
+                    "left", f"{waiting} records wait on disk; `lossguard sync {folder}` sends them, or the next start there"
+                )
+
+    def _heartbeat(self) -> Heartbeat:
+        start, writer, spool = self.start, self._writer, self.spool
+        return Heartbeat(
+            run_id=start.run_id,
+            incarnation=start.incarnation,
+            rank=start.rank,
+            sent_at=time.time(),
+            phase=self._phase,
+            step=writer.step,
+            segment=self.segment,
+            latest=writer.latest.copy(),
+            waiting_records=spool.waiting,
+            dropped_records=writer.dropped + spool.dropped,
+        )
+
+    def _on_reply(self, reply: Reply) -> bool:
+        """Takes link, verdicts and commands; whether anything was new. Thread: sender, heartbeat or commands."""
+        if reply.page_url.startswith(("http://", "https://")):
+            self._voice.once("page", f"watch this run at {reply.page_url}")
+        with self._arrived:
+            before = self._inbox.known, self._verdicts
+            if any(self._verdicts.get(verdict.checkpoint_id) != verdict for verdict in reply.verdicts):
+                self._verdicts = inbox.merge_verdicts(self._verdicts, reply.verdicts)
+        if reply.commands:
+            self._turn(inbox.Arrived(reply.commands))
+        return before != (self._inbox.known, self._verdicts)
+
+    def _turn(self, given: inbox.Input) -> Command | None:
+        """One step of the inbox, and the reports it wants."""
+        with self._arrived:
+            outcome = inbox.step(self._inbox, given, time.monotonic())
+            self._inbox = outcome.state
+            for receipt in outcome.receipts:
+                step = self._writer.step
+                self._ring.add(Report(receipt.command_id, receipt.state, time.time(), step, receipt.reason))
+            self._arrived.notify_all()
+        return outcome.given
+
+    def _void(self) -> None:
+        """From now on every call does nothing."""
+        self._is_on, self._is_void = False, True
+        self._append = _ignore
+
+    def _forked(self) -> None:
+        """In a forked child: its threads are not here, and its files belong to the parent."""
+        self._void()
+        self.spool.abandon()
+
+    def _leave(self) -> None:
+        """At exit without `end`."""
+        error = getattr(sys, "last_value", None)
+        if self._is_on and error is not None and not hasattr(sys, "ps1"):
+            self.record(RunEnded(EndReason.FAILED, time.time(), self._writer.step, type(error).__name__))
+        if self._is_on:
+            self._finish(EXIT_SECONDS)
+
+
+def _ignore(_: Any) -> None:
+    pass
+
+
+def _at_exit() -> None:
+    for monitor in list(_alive):
+        with suppress(Exception):
+            monitor._leave()  # noqa: SLF001
+
+
+def _after_fork_in_child() -> None:
+    for monitor in list(_alive):
+        monitor._forked()  # noqa: SLF001
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -56,4 +56,5 @@ def printable(text: str, limit: int = 500) -> str:
 
 
 def _to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,148 @@
+"""The `lossguard` command: sign in, look at what waits, send what is left.
+
+    lossguard login URL [--token TOKEN]     keeps address and token in a file only its owner can read
+    lossguard spool [DIR]                   lists what waits on disk under DIR
+    lossguard sync [DIR]                    sends it; exit code 1 when something is left
+
+Exit code 2: the request itself was not usable.
+"""
+
+import argparse
+import getpass
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from .config import Config, is_loopback, save_login
+from .delivery import Delivery, Stage
+from .errors import LossGuardError, NotASpool, SpoolInUse
+from .segments import leftovers
+from .sender import NEEDS_A_PERSON
+from .spool import Spool
+from .transport import HttpTransport
+from .voice import Voice, printable
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code."""
+    given = _parser().parse_args(arguments)
+    try:
+        code: int = given.run(given)
+    except (LossGuardError, OSError) as error:
+        _say(str(error), sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lossguard", description="The trainer's side of LossGuard.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    login = commands.add_parser("login", help="keep a server's address and token for later runs")
+    login.add_argument("url", help="such as http://localhost:8000")
+    login.add_argument("--token", help="asked for when not given, so that it stays out of the shell's history")
+    login.set_defaults(run=_login)
+    spool = commands.add_parser("spool", help="list what waits on disk")
+    spool.set_defaults(run=_spool)
+    sync = commands.add_parser("sync", help="send what waits on disk")
+    sync.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for a server that is away (default: 60)")
+    sync.set_defaults(run=_sync)
+    for command in (spool, sync):
+        command.add_argument("directory", nargs="?", default=".", type=Path, help="output folder of a run, or one above")
+    return parser
+
+
+def _login(given: argparse.Namespace) -> int:
+    token = given.token or (getpass.getpass("Agent token: ") if sys.stdin.isatty() else sys.stdin.readline())
+    path = save_login(given.url, token)
+    _say(f"Kept in {path}. Runs started now send to {given.url}.")
+    if given.url.startswith("http://") and not is_loopback(given.url):
+        _say("The address is not https: token and numbers travel in the open. Use https, or a tunnel.", sys.stderr)
+    return 0
+
+
+def _spool(given: argparse.Namespace) -> int:
+    folders = _find(given.directory)
+    for folder in folders:
+        try:
+            spool = Spool.adopt(folder)
+        except SpoolInUse:
+            _say(f"{folder}  in use: its process is sending it")
+            continue
+        except NotASpool as error:
+            _say(str(error), sys.stderr)
+            continue
+        name = printable(f"{spool.start.project}/{spool.start.name}", 120)
+        _say(f"{folder}  {name}  run {spool.start.run_id}  at most {spool.waiting} records wait")
+        spool.abandon()
+    if not folders:
+        _say(f"Nothing waits under {given.directory}.")
+    return 0
+
+
+def _sync(given: argparse.Namespace) -> int:
+    config = Config.load()
+    folders = _find(given.directory)
+    if not folders:
+        _say(f"Nothing waits under {given.directory}.")
+        return 0
+    if config.url is None or config.token is None:
+        _say(
+            config.problem or "No server is set: run `lossguard login URL`, or set LOSSGUARD_URL and LOSSGUARD_TOKEN.", sys.stderr
+        )
+        return 2
+    transport = HttpTransport(config)
+    try:
+        done = [_sync_one(folder, transport, given.timeout) for folder in folders]  # one that fails holds up no other
+        return 0 if all(done) else 1
+    finally:
+        transport.close()
+
+
+def _sync_one(folder: Path, transport: HttpTransport, timeout: float) -> bool:
+    """Sends one spool; whether nothing of it is left."""
+    try:
+        spool = Spool.adopt(folder)
+    except (SpoolInUse, NotASpool) as error:
+        _say(str(error), sys.stderr)
+        return isinstance(error, SpoolInUse)
+    try:
+        delivery = Delivery(spool, transport, Voice())
+        _deliver(delivery, timeout)
+        left = spool.waiting
+        _say(f"{folder}: {f'{left} records are left' if left else 'all sent'}.")
+        return not left
+    finally:
+        spool.close()
+
+
+def _deliver(delivery: Delivery, timeout: float) -> None:
+    """Tries until all is sent, a person is needed, or nothing went forward for `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while delivery.spool.waiting and not delivery.is_done and delivery.stage is not Stage.GONE:
+        pause = delivery.attempt()
+        delivery.spool.tend()
+        answer = delivery.last_answer
+        if answer is not None and answer.meaning in NEEDS_A_PERSON:
+            return
+        if not delivery.failures:
+            deadline = time.monotonic() + timeout
+        if time.monotonic() + pause > deadline:
+            return
+        time.sleep(pause)
+
+
+def _find(directory: Path) -> list[Path]:
+    """Folders of spools in an output folder, in a `.lossguard` folder, or anywhere below."""
+    roots = {Path(path) / "spool" for path, _, _ in os.walk(directory) if Path(path).name == ".lossguard"}
+    if directory.resolve().name == ".lossguard":
+        roots.add(directory / "spool")
+    return [folder for root in sorted(roots) for folder in leftovers(root)]
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    (stream or sys.stdout).write(text + "\n")

@@ -1,0 +1,159 @@
+"""Inbox: the commands that came for this process, each given to the training at most once. Pure.
+
+    (new)   -> waiting    for this incarnation and segment, in time           reported as delivered
+    (new)   -> refused    for another one, incomplete, or too late            reported as rejected, with the reason
+    waiting -> taken      the training has it, and reports from here on
+    waiting -> refused    the segment moved on, its time ran out, or a stop overtook it
+    taken, refused        the same command again says nothing
+
+`now` is a monotonic clock: a command carries its limits as remaining seconds, so no two wall clocks are compared.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .wire.commands import Command
+from .wire.messages import Verdict
+from .wire.vocabulary import CommandKind, CommandState
+
+MOST_WAITING = 16
+MOST_REMEMBERED = 1024
+MOST_VERDICTS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A command that waits for the training, to be begun before `deadline`."""
+
+    command: Command
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class InboxState:
+    """What this process knows of its commands."""
+
+    incarnation: str
+    segment: int
+    waiting: tuple[Held, ...] = ()
+    known: tuple[str, ...] = ()
+    """Ids of every command seen, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Commands came with a reply."""
+
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The run is in another segment now."""
+
+    segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The training asks for the next command."""
+
+
+Input = Arrived | Moved | Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What is to be reported of a command."""
+
+    command_id: str
+    state: CommandState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The next state, what to report, and the command that is given out, if one is."""
+
+    state: InboxState
+    receipts: tuple[Receipt, ...] = ()
+    given: Command | None = None
+
+
+def step(state: InboxState, given: Input, now: float) -> Outcome:
+    """What one input does."""
+    if isinstance(given, Arrived):
+        return _arrive(state, given.commands, now)
+    if isinstance(given, Moved):
+        moved = replace(state, segment=given.segment)
+        return _sift(moved, lambda held: _misdirected(moved, held.command))
+    sifted = _sift(state, lambda held: _late(held, now))
+    if not sifted.state.waiting:
+        return sifted
+    first, *rest = sifted.state.waiting
+    return Outcome(replace(sifted.state, waiting=tuple(rest)), sifted.receipts, first.command)
+
+
+def _arrive(state: InboxState, commands: tuple[Command, ...], now: float) -> Outcome:
+    receipts: list[Receipt] = []
+    for command in commands:
+        if command.command_id in state.known:
+            continue
+        outcome = _receive(state, command, now)
+        state = outcome.state
+        receipts += outcome.receipts
+    return Outcome(state, tuple(receipts))
+
+
+def _receive(state: InboxState, command: Command, now: float) -> Outcome:
+    state = replace(state, known=(*state.known, command.command_id)[-MOST_REMEMBERED:])
+    problem = _misdirected(state, command) or _unusable(state, command)
+    if problem:
+        return Outcome(state, (Receipt(command.command_id, CommandState.REJECTED, problem),))
+    held = Held(command, now + command.execute_within_seconds)
+    delivered = Receipt(command.command_id, CommandState.DELIVERED)
+    if command.kind is not CommandKind.STOP:
+        return Outcome(replace(state, waiting=(*state.waiting, held)), (delivered,))
+    sifted = _sift(state, _overtaken)
+    return Outcome(replace(sifted.state, waiting=(*sifted.state.waiting, held)), (delivered, *sifted.receipts))
+
+
+def _sift(state: InboxState, problem_of: Callable[[Held], str]) -> Outcome:
+    """Refuses those waiting that have a problem now."""
+    problems = [(held, problem_of(held)) for held in state.waiting]
+    kept = tuple(held for held, problem in problems if not problem)
+    refused = tuple(Receipt(held.command.command_id, CommandState.REJECTED, problem) for held, problem in problems if problem)
+    return Outcome(replace(state, waiting=kept), refused)
+
+
+def _misdirected(state: InboxState, command: Command) -> str:
+    if command.incarnation != state.incarnation:
+        return "made for another process of this run"
+    if command.segment != state.segment:
+        return f"made for segment {command.segment}; the run is in segment {state.segment}"
+    return ""
+
+
+def _unusable(state: InboxState, command: Command) -> str:
+    if not command.deliver_within_seconds > 0 or not command.execute_within_seconds > 0:  # also what a NaN says
+        return "came after its time"
+    if (command.kind is CommandKind.ROLLBACK) != (command.rollback is not None):
+        return "incomplete: a rollback must say where to, and nothing else may"
+    if len(state.waiting) >= MOST_WAITING:
+        return f"{MOST_WAITING} commands wait already"
+    return ""
+
+
+def _late(held: Held, now: float) -> str:
+    return "" if now < held.deadline else "its time ran out before a step boundary"
+
+
+def _overtaken(held: Held) -> str:
+    return "" if held.command.kind is CommandKind.STOP else "a stop overtook it"
+
+
+def merge_verdicts(known: dict[str, Verdict], new: tuple[Verdict, ...]) -> dict[str, Verdict]:
+    """The verdicts with the new ones in place of the old, the newest `MOST_VERDICTS` of them."""
+    merged = {key: value for key, value in known.items() if all(key != verdict.checkpoint_id for verdict in new)}
+    merged |= {verdict.checkpoint_id: verdict for verdict in new}
+    return dict(list(merged.items())[-MOST_VERDICTS:])

@@ -1,0 +1,222 @@
+"""Sender: the threads between the spool and the server.
+
+There is no timer between batches: what gathered while one was under way is the next.
+
+    lossguard-sender      spools of earlier processes first, then this one's
+    lossguard-heartbeat   "alive" every 10 s, also while the training is blocked
+    lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
+
+Commands and verdicts ride on every reply, so the long poll is a shortcut and never the only way.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from . import backoff
+from .delivery import AT_ONCE, NOTHING, Delivery, Stage
+from .errors import NotASpool, SpoolInUse
+from .segments import leftovers
+from .spool import Spool
+from .transport import Answer, HttpTransport, Meaning
+from .voice import Voice
+from .wire.messages import Heartbeat, Reply
+
+HEARTBEAT_SECONDS = 10.0
+SOONEST_POLL_SECONDS = 0.2
+LATEST_POLL_SECONDS = 1.5
+"""Between polls the server answers at once without anything new."""
+FLUSH_RETRY_SECONDS = 0.1
+NEEDS_A_PERSON = frozenset({Meaning.NOT_ALLOWED, Meaning.NOT_LOSSGUARD, Meaning.GONE})
+
+
+class Sender:
+    """Sends one process's spool. `on_reply` takes each reply and says whether it brought something new."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        transport: HttpTransport,
+        voice: Voice,
+        heartbeat: Callable[[], Heartbeat],
+        on_reply: Callable[[Reply], bool],
+    ) -> None:
+        self.delivery = Delivery(spool, transport, voice, on_reply)
+        self._spool, self._transport, self._voice = spool, transport, voice
+        self._heartbeat, self._on_reply = heartbeat, on_reply
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._announced = threading.Event()
+        self._flushing = 0
+        self._attempts = 0
+        self._answer: Answer | None = None
+        self._heard = 0
+        loops = [("sender", self._send), ("heartbeat", self._beat)]
+        if spool.start.rank == 0:
+            loops.append(("commands", self._poll))
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(loop,), name=f"lossguard-{name}", daemon=True) for name, loop in loops
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Something was written. Thread: writer."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def flush(self, seq: int, deadline: float, is_ending: bool = False) -> bool:  # noqa: FBT001, FBT002  named at the one call
+        """Whether the server has everything up to `seq` before the monotonic `deadline`.
+
+        At the end of a run a server that cannot be reached twice is not waited for.
+        """
+        with self._changed:
+            self._flushing += 1
+            began = self._attempts
+            self._changed.notify_all()
+            while self._spool.next_seq <= seq and not self._is_vain(began, is_ending) and time.monotonic() < deadline:
+                self._changed.wait(max(0.0, deadline - time.monotonic()))
+            self._flushing -= 1
+        return self._spool.next_seq > seq
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Ends the threads, whatever they wait for; whether they have ended within the limit."""
+        deadline = time.monotonic() + timeout_seconds
+        self._stop.set()
+        self._announced.set()
+        self._transport.cut()
+        self.wake()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            return False
+        self._transport.close()
+        return True
+
+    def _is_vain(self, began: int, is_ending: bool) -> bool:  # noqa: FBT001
+        answer = self._answer
+        if answer is None or answer.meaning in NEEDS_A_PERSON:
+            return answer is not None
+        return is_ending and answer.meaning is Meaning.UNREACHABLE and self._attempts >= began + 2
+
+    def _guarded(self, loop: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            try:
+                loop()
+            except Exception as error:
+                self._voice.say("sender", f"internal error while sending ({type(error).__name__}: {error}); training goes on")
+                self._stop.wait(1.0)
+            else:
+                return
+
+    def _send(self) -> None:
+        for folder in leftovers(self._spool.directory.parent):
+            if folder != self._spool.directory and not self._stop.is_set():
+                self._send_leftover(folder)
+        while not self._stop.is_set():
+            self._rest(self._attempt(self.delivery))
+
+    def _send_leftover(self, folder: Path) -> None:
+        """Sends what an earlier process left; one that the server will not have stays where it is."""
+        try:
+            spool = Spool.adopt(folder)
+        except (SpoolInUse, NotASpool):
+            return
+        try:
+            delivery = Delivery(spool, self._transport, self._voice)
+            while spool.waiting and not delivery.is_done and not self._stop.is_set():
+                pause = self._attempt(delivery)
+                spool.tend()
+                if pause > backoff.MOST_RETRY_AFTER_SECONDS or _is_refused(delivery):
+                    return
+                self._rest(pause)
+        finally:
+            spool.close()
+
+    def _attempt(self, delivery: Delivery) -> float:
+        pause = delivery.attempt()
+        with self._changed:
+            self._attempts += 1
+            self._answer = delivery.last_answer
+            self._heard += pause == AT_ONCE
+            if self.delivery.stage is Stage.SENDING:
+                self._announced.set()
+            self._changed.notify_all()
+        return pause
+
+    def _rest(self, pause: float) -> None:
+        """Waits for the pause to pass, for something to send, for somebody in a hurry, or for the end."""
+        if pause == AT_ONCE:
+            return
+        until = time.monotonic() + min(pause, 3600.0)
+        with self._changed:
+            while not self._stop.is_set() and (now := time.monotonic()) < until:
+                if pause == NOTHING and self._spool.waiting and self.delivery.stage is not Stage.GONE:
+                    return
+                if self._flushing and pause != NOTHING and self._may_hurry():
+                    until = min(until, now + FLUSH_RETRY_SECONDS)
+                    pause = FLUSH_RETRY_SECONDS
+                self._changed.wait(max(0.0, until - now))
+
+    def _may_hurry(self) -> bool:
+        answer = self._answer
+        return answer is not None and answer.meaning in (Meaning.BUSY, Meaning.UNREACHABLE) and answer.retry_after is None
+
+    def _beat(self) -> None:
+        self._announced.wait()
+        while not self._stop.is_set():
+            if self.delivery.stage is Stage.GONE:
+                return
+            answer = self._transport.beat(self._heartbeat())
+            self._hear(answer)
+            if answer.meaning in NEEDS_A_PERSON:
+                self._rest_until_heard(backoff.crawl(random.random))
+            else:
+                self._stop.wait(HEARTBEAT_SECONDS)
+
+    def _poll(self) -> None:
+        self._announced.wait()
+        start, failures, spacing = self._spool.start, 0, SOONEST_POLL_SECONDS
+        while not self._stop.is_set() and self.delivery.stage is not Stage.GONE:
+            began = time.monotonic()
+            answer = self._transport.poll(start.run_id, start.incarnation, start.rank)
+            if self._hear(answer) or time.monotonic() - began > 1.0:
+                spacing = SOONEST_POLL_SECONDS
+            else:
+                spacing = min(LATEST_POLL_SECONDS, spacing * 2)
+            failures = 0 if answer.meaning is Meaning.TAKEN else failures + 1
+            if not failures:
+                self._stop.wait(spacing)
+            elif answer.meaning in NEEDS_A_PERSON:
+                self._rest_until_heard(backoff.crawl(random.random))
+            else:
+                self._rest_until_heard(backoff.delay(failures, random.random))
+
+    def _hear(self, answer: Answer) -> bool:
+        """Takes the reply of a heartbeat or a poll; whether it brought something new."""
+        if answer.reply is None:
+            return False
+        with self._changed:
+            self._heard += 1
+            self._changed.notify_all()
+        return self._on_reply(answer.reply)
+
+    def _rest_until_heard(self, seconds: float) -> None:
+        """Waits, until the server is heard on another way (but a little in any case)."""
+        until = time.monotonic() + seconds
+        self._stop.wait(SOONEST_POLL_SECONDS)
+        with self._changed:
+            heard = self._heard
+            while not self._stop.is_set() and self._heard == heard and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+
+def _is_refused(delivery: Delivery) -> bool:
+    answer = delivery.last_answer
+    refusals = {Meaning.REFUSED_CONTENT, Meaning.TOO_LARGE, Meaning.NOT_LOSSGUARD}
+    return delivery.stage is Stage.ANNOUNCING and answer is not None and answer.meaning in refusals

@@ -1,0 +1,184 @@
+"""Writer: the thread that empties the ring into the spool, every 10 ms, and gives each entry its number.
+
+Numbers are given here and nowhere else, so what the ring lost or what cannot be sent becomes a counted `Dropped` in its place
+and the numbers have no hole. Values are checked here too, not on the training thread; nothing is asked of a tensor, which could
+wait for a GPU.
+"""
+
+import numbers
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .entries import Entry, Points, dropped
+from .ring import Lost, Ring
+from .spool import Spool
+from .voice import Voice
+from .wire import codec, series
+from .wire.messages import Numbered
+
+ROUND_SECONDS = 0.010
+TEND_SECONDS = 0.5
+MOST_LATEST = 256
+MOST_NAMES = 10_000
+
+
+class Mark:
+    """Put into the ring to learn the number of the last entry before it, once that is in the spool."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.is_reached = threading.Event()
+
+
+class Writer:
+    """Owns the spool's files. Thread: its own; `latest`, `step` and `dropped` may be read on any."""
+
+    def __init__(self, ring: Ring, spool: Spool, voice: Voice, on_written: Callable[[], None]) -> None:
+        self.latest: dict[str, float] = {}
+        self.step: int | None = None
+        self.dropped = 0
+        self.unusable = 0
+        """Values that were no numbers, or had no usable name."""
+        self._ring, self._spool, self._voice, self._on_written = ring, spool, voice, on_written
+        self._seq = 0
+        self._names: set[str] = set()
+        self._marks: list[Mark] = []
+        self._tend_at = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lossguard-spool", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Lets the thread write what is left; whether it has within the limit."""
+        self._stop.set()
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.wait(ROUND_SECONDS):
+            self._round_guarded()
+        for _ in range(2):  # the second look settles what the first held back
+            self._round_guarded()
+
+    def _round_guarded(self) -> None:
+        try:
+            self._round()
+        except Exception as error:
+            self._voice.say(
+                "writer", f"internal error while writing the spool ({type(error).__name__}: {error}); training goes on"
+            )
+
+    def _round(self) -> None:
+        entries = [entry for raw in self._ring.drain() if (entry := self._take_guarded(raw)) is not None]
+        if entries or self._spool.trouble:
+            self._spool.write(entries)
+            self._on_written()
+        if self._spool.trouble:
+            text = "are kept in memory as far as it is bounded; free some space"
+            self._voice.say("disk", f"{self._spool.directory} cannot be written ({self._spool.trouble}): records {text}")
+        now = time.monotonic()
+        if now >= self._tend_at:
+            self._tend_at = now + TEND_SECONDS
+            self._spool.tend()
+        for mark in self._marks:
+            mark.is_reached.set()
+        self._marks.clear()
+
+    def _take_guarded(self, raw: Any) -> Entry | None:
+        """One strange entry must not take the others of its round along."""
+        try:
+            return self._take(raw)
+        except Exception as error:
+            self._voice.say("entry", f"an entry was dropped ({type(error).__name__}: {error})")
+            return self._drop(1, "it could not be read")
+
+    def _take(self, raw: Any) -> Entry | None:
+        """The numbered entry of what lay in the ring; None for a mark."""
+        if isinstance(raw, Lost):
+            return self._drop(raw.count, "the training was faster than the spool")
+        if len(raw) == 5:
+            return self._points(*raw[1:]) or self._drop(1, "no usable number in it")
+        item = raw[1]
+        if isinstance(item, Mark):
+            item.seq = self._seq
+            self._marks.append(item)
+            return None
+        record = self._sendable(item)
+        return self._drop(1, "a record that cannot be sent") if record is None else Numbered(self._number(), record)
+
+    def _number(self, count: int = 1) -> int:
+        first, self._seq = self._seq + 1, self._seq + count
+        return first
+
+    def _drop(self, count: int, reason: str) -> Entry:
+        self.dropped += count
+        first = self._number(count)
+        return dropped(first, self._seq, time.time(), reason)
+
+    def _points(self, when: float, segment: int, step: object, given: Mapping[Any, Any] | None) -> Points | None:
+        if isinstance(step, bool) or not isinstance(step, numbers.Integral) or not 0 <= int(step) <= codec.MAX_STEP:
+            self._voice.say("step", f"log(): the step ({type(step).__name__}) is not a whole number from 0 up; dropped")
+            return None
+        if given is None:
+            self._voice.say("values", "log() wants a mapping of series names to numbers; dropped")
+            return None
+        kept = {name: number for name, value in given.items() if (number := self._number_of(name, value)) is not None}
+        self.unusable += len(given) - len(kept)
+        if not kept:
+            return None
+        self.step = int(step)
+        if len(self.latest) < MOST_LATEST or kept.keys() <= self.latest.keys():
+            self.latest.update(kept)
+        return Points(self._number(), when, segment, self.step, tuple(kept), tuple(kept.values()))
+
+    def _number_of(self, name: Any, value: Any) -> float | None:
+        """The value as a float, or None when it may not travel; said once a minute."""
+        if name not in self._names and not self._is_new_name(name):
+            text = "is not group/name in lower case, such as train/loss; dropped"
+            self._voice.say("name", f"log(): {name!r:.80} {text}")
+            return None
+        if type(value) is float:
+            return value
+        try:
+            if isinstance(value, numbers.Real):  # numpy's scalars too; a tensor is not one, and asking it could wait for a GPU
+                return float(value)
+        except (OverflowError, ValueError, TypeError):
+            pass
+        kind = type(value).__name__
+        self._voice.say("value", f"log(): {name} is a {kind}, not a number that a float64 can hold; dropped (pass a float)")
+        return None
+
+    def _is_new_name(self, name: object) -> bool:
+        if not isinstance(name, str) or not series.is_valid(name):
+            return False
+        if len(self._names) < MOST_NAMES:
+            self._names.add(name)
+        return True
+
+    def _sendable(self, record: Any) -> Any:
+        """The record as the server will read it, its texts cleaned where need be; None when it cannot travel."""
+        try:
+            travelled = codec.to_json(Numbered(1, record))
+            try:
+                return codec.decode(Numbered, codec.encode(travelled)).record
+            except ValueError:
+                return codec.from_json(Numbered, _cleaned(travelled)).record
+        except Exception as error:
+            self._voice.say("record", f"a {type(record).__name__} cannot be sent ({error}); dropped")
+            return None
+
+
+def _cleaned(value: Any) -> Any:
+    """JSON whose texts have no NUL and no lone surrogates, and are not too long."""
+    if isinstance(value, str):
+        return value[:60_000].replace("\x00", " ").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    return value

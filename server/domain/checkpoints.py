@@ -23,6 +23,9 @@ MARGIN_STEPS = 0
 
 NEEDED_FOR_ROLLBACK = ("model", "optimizer")
 
+FIT = frozenset({CheckpointState.SOUND, CheckpointState.COMPLETE})
+"""Verdicts that may still get worse by what the server learns."""
+
 LOOK_BACK_STEPS = 25
 """The data that did it come before the sign: the blow-up follows 17 to 25 steps after the last bad batch (measured)."""
 
@@ -84,8 +87,7 @@ def _faults(facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler
 def worsened(before: Judged, facts: CheckpointSaved, first_sign_step: int | None, *, needs_scaler: bool) -> Judged:
     """`before`, or the verdict by what is known now where that is worse. Facts are never forgotten, signs may be."""
     now = judge(facts, first_sign_step, needs_scaler=needs_scaler)
-    fit = (CheckpointState.SOUND, CheckpointState.COMPLETE)
-    return now if before.state in fit and now.state is CheckpointState.UNSOUND else before
+    return now if before.state in FIT and now.state is CheckpointState.UNSOUND else before
 
 
 def reaches(segment: int, from_steps: Mapping[int, int]) -> int | None:
@@ -112,7 +114,7 @@ def sign_against(segment: int, step: int, alerts: Iterable[Alert], from_steps: M
         and alert.firing_step is not None
         and alert.onset_step <= step
         and (alert.segment == segment or _reached(alert, segment, from_steps))
-        and (alert.closed_because is not CloseReason.RECOVERED or alert.resolved_step is None or step < alert.resolved_step)
+        and (alert.resolved_step is None or step < alert.resolved_step)
     ]
     return min(onsets, default=None)
 

@@ -54,6 +54,28 @@ def overdue(state: CommandState) -> CommandState:
     return CommandState.UNCONFIRMED if state is CommandState.RUNNING else CommandState.EXPIRED
 
 
+def why_overdue(state: CommandState) -> str:
+    """Why a command ended that was in `state` when its deadline passed."""
+    if state is CommandState.QUEUED:
+        return "the trainer did not fetch it in time"
+    return (
+        "the trainer fetched it and did not begin in time"
+        if state is CommandState.DELIVERED
+        else "the trainer began and never said how it ended"
+    )
+
+
+def contradicts(state: CommandState, reported: CommandState) -> bool:
+    """Whether a report says of a command that ended unbegun (`state`) that it was begun after all."""
+    unbegun = (CommandState.CANCELLED, CommandState.EXPIRED, CommandState.SUPERSEDED)
+    return state in unbegun and reported in (CommandState.RUNNING, CommandState.SUCCEEDED, CommandState.FAILED)
+
+
+def too_late(reported: CommandState, step: int | None) -> str:
+    """What to add to the outcome of such a command."""
+    return f"too late: the trainer had it already and reports {reported}" + (f" at step {step}" if step is not None else "")
+
+
 @dataclass(frozen=True, slots=True)
 class IssuedCommand:
     """A command as it is stored and shown; the wire's `Command` is what of it travels."""

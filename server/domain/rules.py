@@ -84,7 +84,7 @@ def settings_of(rule: AlertRule) -> dict[str, float]:
 
 def problems(rule: AlertRule) -> list[str]:
     """What keeps the rule from being used, each a sentence that says what to write instead. Empty when it is valid."""
-    return [*_of_words(rule), *_of_settings(rule), *_of_counts(rule), *_of_action(rule.action)]
+    return [*_of_words(rule), *_of_settings(rule), *_of_counts(rule), *_of_action(rule)]
 
 
 def _of_words(rule: AlertRule) -> Iterator[str]:
@@ -124,7 +124,10 @@ def _of_counts(rule: AlertRule) -> Iterator[str]:
         yield f"keep_firing_for_points must lie between 0 and {MAX_POINTS}"
 
 
-def _of_action(action: Action) -> Iterator[str]:
+def _of_action(rule: AlertRule) -> Iterator[str]:
+    action = rule.action
+    if action.kind is not ActionKind.NOTIFY and rule.severity is Severity.INFO:
+        yield "severity must be warning or critical for a rule that acts: information says nothing against a checkpoint"
     if not 0 <= action.countdown_seconds <= MAX_COUNTDOWN_SECONDS:  # NaN fails too
         yield f"action.countdown_seconds must lie between 0 and {MAX_COUNTDOWN_SECONDS:g}"
     limit = action.max_grad_norm

@@ -1,0 +1,101 @@
+"""A rule at its post: the state of its detector and of its alert on one series of one rank, and what a point does to both.
+
+Points come in `seq` order, so where a rule stands is a function of the points so far and of the rule's version: however the
+stream was cut, doubled or delayed, it stands in the same place.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from trainer_agent.wire.codec import from_json, to_json
+
+from . import alerts
+from .alerts import FIRED, Alert, AlertOutcome, AlertStatus
+from .detectors import DETECTORS, State
+from .detectors.base import Verdict
+from .points import Point
+from .rules import AlertRule, settings_of
+
+REPLAYED_POINTS: Final = 256
+"""How much of the curve a rule looks at again after a rewind: twice the longest window of a detector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Where a rule stands. `segment` is the one whose points it has seen last; points of earlier ones come too late for it."""
+
+    detector: State
+    status: AlertStatus
+    segment: int
+    rule_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one point did: the next watch, the detector's verdict, and what became of the alert."""
+
+    watch: Watch
+    verdict: Verdict
+    outcome: AlertOutcome
+
+
+def fresh(rule: AlertRule, segment: int) -> Watch:
+    """A rule that has seen nothing."""
+    return Watch(DETECTORS[rule.detector].start(), AlertStatus(), segment, rule.version)
+
+
+def judge(rule: AlertRule, watch: Watch, point: Point, run_id: str) -> Judgement:
+    """Feed one point to the rule."""
+    detector, verdict = DETECTORS[rule.detector].step(watch.detector, point, settings_of(rule))
+    outcome = alerts.step(watch.status, verdict, rule, point.step, lambda: episode_id(run_id, rule, point))
+    return Judgement(Watch(detector, outcome.status, point.segment, rule.version), verdict, outcome)
+
+
+def replay(rule: AlertRule, points: Iterable[Point], segment: int, still_open: Alert | None) -> Watch:
+    """The rule as it stands after `points` of the effective curve, before the first point of `segment`; nothing is told.
+
+    `still_open` is the stored episode that the rewind leaves open. An episode that the rewind has ended, or that had ended
+    before, does not come back.
+    """
+    watch = fresh(rule, segment)
+    for point in points:
+        watch = replace(judge(rule, watch, point, "").watch, segment=segment)
+    return replace(watch, status=_kept(watch.status, still_open))
+
+
+def _kept(replayed: AlertStatus, still_open: Alert | None) -> AlertStatus:
+    if still_open is None:
+        return AlertStatus()
+    both_fired = replayed.state in FIRED and still_open.state in FIRED
+    state = replayed.state if both_fired else still_open.state
+    return replace(replayed, state=state, alert_id=still_open.alert_id, onset_step=still_open.onset_step)
+
+
+def episode_id(run_id: str, rule: AlertRule, point: Point) -> str:
+    """The id of the episode that begins at `point`: made of what it is about, so that the same points give the same id."""
+    key = [run_id, rule.rule_id, rule.version, point.series, point.rank, point.segment, point.step, point.seq]
+    return f"a_{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}"
+
+
+def time_of(point: Point, now: datetime) -> datetime:
+    """When the point was made, by the agent's clock; `now` where that clock cannot be right."""
+    try:
+        told = datetime.fromtimestamp(point.time, UTC)
+    except (ValueError, OverflowError, OSError):  # not finite, or out of any calendar
+        return now
+    return min(told, now) if told.year >= 2000 else now
+
+
+def to_parsed(rule: AlertRule, watch: Watch) -> dict[str, Any]:
+    """Detector and alert as strict JSON."""
+    return {"detector": DETECTORS[rule.detector].stored(watch.detector), "alert": to_json(watch.status)}
+
+
+def from_parsed(rule: AlertRule, parsed: Mapping[str, Any], segment: int) -> Watch:
+    """The watch out of what `to_parsed` gave for the same version of the rule."""
+    detector = DETECTORS[rule.detector].restore(parsed["detector"])
+    return Watch(detector, from_json(AlertStatus, parsed["alert"]), segment, rule.version)

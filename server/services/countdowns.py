@@ -1,0 +1,220 @@
+"""Countdowns: a rule's action, announced, stoppable, and done when its time is up."""
+
+import hashlib
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from server.domain import countdowns as domain
+from server.domain.alerts import Alert
+from server.domain.commands import IssuedCommand, is_live
+from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
+from server.domain.rules import ActionKind, AlertRule
+from server.store import alerts as alerts_store
+from server.store import commands as commands_store
+from server.store import countdowns as store
+from server.store import standing as standings
+from server.store.standing import RunStanding
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, Severity
+
+from . import checkpoints, commands, transitions
+from .commands import RULE_PREFIX, NewCommand
+from .errors import Conflict, ServiceError
+
+BREAKER_RULE_ID = "automatic-actions"
+"""Rule id of the alert that says that no more is done automatically. No such rule is in the table."""
+_UNDONE = frozenset({CommandState.REJECTED, CommandState.CANCELLED, CommandState.EXPIRED, CommandState.SUPERSEDED})
+
+
+def start(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) -> None:
+    """A rule with an action has fired: begin its countdown, unless something is on its way already or a guard rail holds."""
+    standing = standings.read_standing(connection, alert.run_id)
+    if rule.action.kind is ActionKind.NOTIFY or standing is None or not is_live(standing.state):
+        return
+    busy = store.active_countdown(connection, alert.run_id) or commands_store.active_command(connection, alert.run_id)
+    if busy is not None:
+        return
+    step_now = alert.firing_step or alert.onset_step
+    decision = domain.decide(rule.action, rule.rule_id, step_now, _rails(connection, standing))
+    if decision.breaker:
+        _open_breaker(connection, alert, decision.because, now)
+    elif decision.kind is not None:
+        countdown = _made(connection, rule, alert, decision.kind, now)
+        transitions.start_countdown(connection, countdown, _text(countdown, alert, decision), f"{rule.title}: countdown")
+
+
+def _made(connection: Connection, rule: AlertRule, alert: Alert, kind: CommandKind, now: datetime) -> Countdown:
+    target = checkpoints.propose(connection, alert.run_id).choice.target if kind is CommandKind.ROLLBACK else None
+    return Countdown(
+        run_id=alert.run_id,
+        countdown_id=_derived("d", alert.run_id, alert.alert_id),
+        state=CountdownState.COUNTING,
+        rule_id=rule.rule_id,
+        rule_name=rule.name,
+        alert_id=alert.alert_id,
+        segment=alert.segment,
+        action=replace(rule.action, kind=ActionKind(kind.value)),
+        checkpoint_id=None if target is None else target.checkpoint_id,
+        target_step=None if target is None else target.step,
+        started_at=now,
+        due_at=now + timedelta(seconds=rule.action.countdown_seconds),
+    )
+
+
+def _derived(letter: str, *parts: str) -> str:
+    return f"{letter}_{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}"
+
+
+def _text(countdown: Countdown, alert: Alert, decision: Decision) -> str:
+    target = f" to step {countdown.target_step}" if countdown.target_step is not None else ""
+    because = f" ({decision.because})" if decision.because else ""
+    return f"{countdown.action.kind}{target} in {countdown.action.countdown_seconds:g} s unless cancelled{because}: {alert.text}"
+
+
+def _rails(connection: Connection, standing: RunStanding) -> Rails:
+    past = [
+        PastRollback(each.issued_by.removeprefix(RULE_PREFIX), each.rollback.target_step)
+        for each in commands_store.read_commands(connection, standing.run_id)
+        if each.rollback is not None and each.issued_by.startswith(RULE_PREFIX) and each.state not in _UNDONE
+    ]
+    return Rails(
+        capabilities=standing.capabilities,
+        incapable_because=standing.incapable_because,
+        automatic_rollback=standing.automatic_rollback,
+        has_target=checkpoints.propose(connection, standing.run_id).choice.target is not None,
+        past=tuple(past),
+    )
+
+
+def _open_breaker(connection: Connection, cause: Alert, because: str, now: datetime) -> None:
+    """Call people, with a critical alert: the rule would have acted and must not. Once, until that alert is over."""
+    if any(each.rule_id == BREAKER_RULE_ID for each in alerts_store.open_alerts(connection, cause.run_id)):
+        return
+    called = replace(
+        cause,
+        alert_id=_breaker_id(cause),
+        rule_id=BREAKER_RULE_ID,
+        rule_name="Automatic actions halted",
+        title="Needs a person",
+        severity=Severity.CRITICAL,
+        state=AlertState.FIRING,
+        firing_at=now,
+        text=f"No automatic action: {because}. {cause.text}",
+    )
+    transitions.fire(connection, called, now, is_new=True)
+
+
+def run_due(connection: Connection, now: datetime) -> int:
+    """Carry out the countdowns whose time is up. How many."""
+    due = store.due_countdowns(connection, now)
+    for countdown in due:
+        _run(connection, countdown, now)
+    return len(due)
+
+
+def _run(connection: Connection, countdown: Countdown, now: datetime) -> None:
+    alert = alerts_store.read_alert(connection, countdown.run_id, countdown.alert_id)
+    standing = standings.read_standing(connection, countdown.run_id)
+    if alert is None or standing is None or not alert.is_open:
+        withdraw(connection, countdown.run_id, "the alert is over", now)
+        return
+    decision = domain.decide(countdown.action, countdown.rule_id, standing.step, _rails(connection, standing))
+    outcome = decision.because
+    if decision.breaker:
+        _open_breaker(connection, alert, decision.because, now)
+    elif decision.kind is not None:
+        said = _issue(connection, countdown, decision.kind, alert.text, now)
+        outcome = f"{said} ({decision.because})" if decision.because else said
+    transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, outcome, now)
+
+
+def _issue(connection: Connection, countdown: Countdown, kind: CommandKind, reason: str, now: datetime) -> str:
+    """Give the rule's command. What came of it, in words; a refusal is an answer too."""
+    new = _command(countdown, kind, f"{RULE_PREFIX}{countdown.rule_id}", reason)
+    try:
+        command = commands.issue(connection, new, now).command
+    except ServiceError as error:
+        return f"not done: {error.detail}"
+    return _done(command)
+
+
+def _command(countdown: Countdown, kind: CommandKind, issued_by: str, reason: str) -> NewCommand:
+    return NewCommand(
+        run_id=countdown.run_id,
+        kind=kind,
+        idempotency_key=f"countdown:{countdown.countdown_id}",
+        issued_by=issued_by,
+        seen_segment=countdown.segment,
+        reason=reason,
+        data=countdown.action.data,
+        max_grad_norm=countdown.action.max_grad_norm,
+    )
+
+
+def _done(command: IssuedCommand) -> str:
+    return f"rollback to step {command.rollback.target_step} given" if command.rollback is not None else f"{command.kind} given"
+
+
+def cancel(connection: Connection, run_id: str, by: str, now: datetime) -> Countdown:
+    """The run's countdown, cancelled.
+
+    Raises:
+        Conflict: none is counting.
+    """
+    return transitions.end_countdown(connection, _counting(connection, run_id), CountdownInput.CANCEL, f"cancelled by {by}", now)
+
+
+def run_now(connection: Connection, run_id: str, by: str, now: datetime) -> tuple[Countdown, IssuedCommand]:
+    """The run's countdown, ended early, and the command: a person's own, so the guard rails of rules do not hold it.
+
+    Raises:
+        Conflict: none is counting.
+        Refused, Stale: the command may not be made; the countdown then goes on.
+    """
+    countdown = _counting(connection, run_id)
+    kind = CommandKind(countdown.action.kind.value)
+    ended = transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, f"{by} said now", now)
+    reason = f"{countdown.rule_name}, at once"
+    return ended, commands.issue(connection, _command(countdown, kind, by, reason), now).command
+
+
+def _counting(connection: Connection, run_id: str) -> Countdown:
+    countdown = store.active_countdown(connection, run_id)
+    if countdown is None:
+        raise Conflict("no countdown is running on this run", "look at the run as it is now")
+    return countdown
+
+
+def withdraw(connection: Connection, run_id: str, because: str, now: datetime, *, alert_id: str | None = None) -> None:
+    """End the run's countdown, if it has one (and it is for `alert_id`, where that is given): nothing is left to do it for."""
+    countdown = store.active_countdown(connection, run_id)
+    if countdown is not None and alert_id in (None, countdown.alert_id):
+        transitions.end_countdown(connection, countdown, CountdownInput.WITHDRAW, because, now)
+
+
+def settle(connection: Connection, over: Alert, now: datetime) -> None:
+    """An alert has recovered: nothing is left to do for it, and nobody needs to be called to it any more."""
+    withdraw(connection, over.run_id, "the alert is over", now, alert_id=over.alert_id)
+    breaker = alerts_store.read_alert(connection, over.run_id, _breaker_id(over))
+    if breaker is not None and breaker.is_open:
+        ended = replace(
+            breaker,
+            state=AlertState.RESOLVED,
+            resolved_step=over.resolved_step,
+            resolved_at=over.resolved_at,
+            closed_because=over.closed_because,
+        )
+        transitions.resolve(connection, ended, breaker.state, now)
+
+
+def _breaker_id(cause: Alert) -> str:
+    return _derived("b", cause.run_id, cause.alert_id)
+
+
+def withdraw_before(connection: Connection, run_id: str, segment: int, now: datetime) -> None:
+    """End a countdown that was begun in an earlier segment than `segment`."""
+    countdown = store.active_countdown(connection, run_id)
+    if countdown is not None and countdown.segment < segment:
+        transitions.end_countdown(connection, countdown, CountdownInput.WITHDRAW, f"the run went on in segment {segment}", now)

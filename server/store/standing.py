@@ -1,0 +1,73 @@
+"""What of a run decides whether something may be done to it: read together, because it must be of one moment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from trainer_agent.wire import series
+from trainer_agent.wire.vocabulary import CommandKind, RunState
+
+from .tables import incarnations, runs, segments, series_summaries
+
+
+@dataclass(frozen=True, slots=True)
+class RunStanding:
+    """Where a run stands. `step` is the newest the server knows of; `from_steps` is by segment, see `domain/checkpoints`."""
+
+    run_id: str
+    state: RunState
+    segment: int
+    step: int
+    incarnation: str
+    """The newest life of rank 0, which alone takes commands; empty when there is none."""
+    capabilities: frozenset[CommandKind]
+    incapable_because: str
+    automatic_rollback: bool
+    from_steps: Mapping[int, int] = field(default_factory=dict)
+
+
+def read_standing(connection: sa.Connection, run_id: str) -> RunStanding | None:
+    """The run as it stands; None when there is no such run."""
+    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
+    if row is None:
+        return None
+    from_steps = read_from_steps(connection, run_id)
+    capable = frozenset(CommandKind(kind) for kind in json.loads(row.capabilities))
+    return RunStanding(
+        run_id=run_id,
+        state=RunState(row.state),
+        segment=max([row.segment, *from_steps]),
+        step=row.step or 0,
+        incarnation=_newest_incarnation(connection, run_id),
+        capabilities=capable,
+        incapable_because=row.incapable_because,
+        automatic_rollback=row.automatic_rollback,
+        from_steps=from_steps,
+    )
+
+
+def _newest_incarnation(connection: sa.Connection, run_id: str) -> str:
+    c = incarnations.c
+    query = sa.select(c.incarnation).where(c.run_id == run_id, c.rank == 0).order_by(c.started_at.desc(), c.incarnation)
+    return connection.execute(query.limit(1)).scalar_one_or_none() or ""
+
+
+def read_state(connection: sa.Connection, run_id: str) -> RunState | None:
+    """The state alone; None when there is no such run."""
+    state = connection.execute(sa.select(runs.c.state).where(runs.c.run_id == run_id)).scalar_one_or_none()
+    return None if state is None else RunState(state)
+
+
+def read_from_steps(connection: sa.Connection, run_id: str) -> dict[int, int]:
+    """The step from which each segment started."""
+    query = sa.select(segments.c.segment, segments.c.from_step).where(segments.c.run_id == run_id)
+    return {row.segment: row.from_step for row in connection.execute(query)}
+
+
+def has_loss_scaler(connection: sa.Connection, run_id: str) -> bool:
+    """Whether the run has ever logged a loss scale: a rollback of it must restore the scaler too."""
+    c = series_summaries.c
+    query = sa.select(c.series).where(c.run_id == run_id, c.series == series.LOSS_SCALE)
+    return connection.execute(query).first() is not None

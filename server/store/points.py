@@ -154,8 +154,8 @@ def read_points(
     return tuple(sorted(traces, key=lambda trace: not trace.superseded))
 
 
-def recent_effective(
-    connection: sa.Connection, run_id: str, series: str, *, rank: int, before_segment: int, up_to_step: int, limit: int
+def recent_effective(  # noqa: PLR0917  the key of a curve, then its bounds
+    connection: sa.Connection, run_id: str, series: str, rank: int, before_segment: int, up_to_step: int, limit: int
 ) -> tuple[Point, ...]:
     """The last `limit` points, oldest first, of the curve that segment `before_segment` goes on from at `up_to_step`.
 

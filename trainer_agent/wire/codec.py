@@ -30,6 +30,7 @@ class WireError(ValueError):
     """A message that does not keep the contract. `where` is the path of the offending field."""
 
     def __init__(self, where: str, problem: str) -> None:
+        where = where[:200]  # a key of a hostile message is part of it
         super().__init__(f"{where}: {problem}" if where else problem)
         self.where = where
         self.problem = problem
@@ -168,8 +169,8 @@ def _read_union(choices: tuple[Any, ...], value: object, where: str) -> Any:
         return _read_attribute(value, where)
     if all(dataclasses.is_dataclass(choice) for choice in choices if choice is not type(None)) and len(choices) > 2:
         name = value.get("type") if isinstance(value, dict) else None
-        if name not in _RECORDS:
-            raise WireError(where, f"has type {name!r}; known are {', '.join(sorted(_RECORDS))}")
+        if not isinstance(name, str) or name not in _RECORDS:
+            raise WireError(where, f"has type {name!r:.80}; known are {', '.join(sorted(_RECORDS))}")
         return from_json(_RECORDS[name], value, where)
     return _read(next(choice for choice in choices if choice is not type(None)), value, where)
 

@@ -189,12 +189,11 @@ def _rise(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
 
 
 def _spike(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
-    middle, points, times = evidence["median"], evidence["points"], evidence["times"]
-    ratio = f"{number(verdict.value / middle, 2)}x the median" if middle > 0 else f"against a median of {number(middle)}"
-    return (
-        f"{series} is {number(verdict.value)} = {ratio} of the last {number(points)} points, "
-        f"limit {number(verdict.limit)} ({number(times)}x or the robust band, whichever is higher)"
-    )
+    middle, points, limit = evidence["median"], number(evidence["points"]), verdict.limit
+    if middle <= 0 or limit is None:
+        return f"{series} is {number(verdict.value)}, the median of the last {points} points {number(middle)}"
+    times, most = number(verdict.value / middle, 2), number(limit / middle, 2)
+    return f"{series} is {number(verdict.value)} = {times}x the median of the last {points} points, limit {most}x"
 
 
 def _streak(series: str, _verdict: Verdict, evidence: Mapping[str, float]) -> str:

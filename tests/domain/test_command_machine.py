@@ -1,0 +1,129 @@
+"""The life of a command, and who may give one."""
+
+from datetime import UTC, datetime
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.domain.commands import (
+    ACTIVE,
+    BY_REPORT,
+    DELIVER_WITHIN,
+    EXECUTE_WITHIN,
+    TRANSITIONS,
+    IssuedCommand,
+    Refusal,
+    Standing,
+    admit,
+    contradicts,
+    deadline,
+    may_follow,
+    overdue,
+)
+from trainer_agent.wire.commands import RollbackPayload
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, RunState
+
+S = CommandState
+ENDS = {S.SUCCEEDED, S.FAILED, S.REJECTED, S.CANCELLED, S.EXPIRED, S.SUPERSEDED}
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+STOP, ROLLBACK = CommandKind.STOP, CommandKind.ROLLBACK
+
+
+def a_command(kind, state=S.QUEUED, checkpoint_id="c1"):
+    payload = RollbackPayload(checkpoint_id, 200, 2) if kind is ROLLBACK else None
+    return IssuedCommand("run", "id", kind, state, "i", 1, "", "me", payload, "", None, "key", "digest", NOW, NOW, None)
+
+
+def standing(state=RunState.RUNNING, active=None, capabilities=(STOP, ROLLBACK)):
+    return Standing(state, 1, frozenset(capabilities), active)
+
+
+def test_ends_are_final_and_only_unconfirmed_can_still_be_settled():
+    assert {state for state in S if not TRANSITIONS[state]} == ENDS
+    assert TRANSITIONS[S.UNCONFIRMED] == {S.SUCCEEDED, S.FAILED}
+
+
+def test_every_state_is_reached_from_queued():
+    reached, before = {S.QUEUED}, set()
+    while reached != before:
+        before, reached = reached, reached | {after for state in reached for after in TRANSITIONS[state]}
+    assert reached == set(S)
+
+
+def test_no_state_follows_itself_and_none_goes_back_to_queued():
+    assert not [state for state in S if may_follow(state, state) or may_follow(state, S.QUEUED)]
+
+
+@given(st.lists(st.sampled_from(list(S)), max_size=30))
+def test_any_sequence_of_words_leads_to_at_most_one_end(words):
+    state, ends = S.QUEUED, []
+    for word in words:
+        if may_follow(state, word):
+            state = word
+            ends += [word] if word in ENDS else []
+    assert len(ends) <= 1
+
+
+@given(st.permutations([S.DELIVERED, S.RUNNING, S.SUCCEEDED]), st.integers(0, 3))
+def test_reports_that_overtake_or_repeat_each_other_end_in_the_last_truth(words, repeated):
+    state = S.QUEUED
+    for word in [*words, *words[:repeated]]:
+        state = word if may_follow(state, word) else state
+    assert state is S.SUCCEEDED
+
+
+def test_only_what_is_active_has_a_deadline():
+    for kind, state in product(CommandKind, S):
+        assert (deadline(kind, state, NOW) is not None) == (state in ACTIVE)
+    assert deadline(STOP, S.QUEUED, NOW) == NOW + DELIVER_WITHIN
+    assert deadline(ROLLBACK, S.RUNNING, NOW) == NOW + EXECUTE_WITHIN[ROLLBACK]
+
+
+def test_past_its_deadline_what_has_begun_is_unconfirmed_and_what_has_not_is_expired():
+    assert {state: overdue(state) for state in ACTIVE} == {
+        S.QUEUED: S.EXPIRED,
+        S.DELIVERED: S.EXPIRED,
+        S.RUNNING: S.UNCONFIRMED,
+    }
+    assert all(may_follow(state, overdue(state)) for state in ACTIVE)
+
+
+def test_only_word_of_a_deed_contradicts_an_end_without_one():
+    pairs = {(state, word) for state, word in product(S, BY_REPORT) if contradicts(state, word)}
+    assert pairs == set(product((S.CANCELLED, S.EXPIRED, S.SUPERSEDED), (S.RUNNING, S.SUCCEEDED, S.FAILED)))
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_a_run_that_has_ended_or_not_begun_takes_no_command(state):
+    live = state in (RunState.RUNNING, RunState.PAUSED, RunState.LOST)
+    assert (admit(STOP, standing(state), 1).refusal is None) == live
+
+
+@pytest.mark.parametrize(
+    ("kind", "active", "seen", "checkpoint", "expected"),
+    [
+        (STOP, None, 1, None, None),
+        (STOP, None, 2, None, Refusal.MOVED_ON),
+        (STOP, None, None, None, None),
+        (STOP, a_command(STOP), 1, None, "same"),
+        (STOP, a_command(STOP, S.RUNNING), 2, None, "same"),
+        (STOP, a_command(ROLLBACK), 1, None, "supersedes"),
+        (STOP, a_command(ROLLBACK, S.DELIVERED), 1, None, "supersedes"),
+        (STOP, a_command(ROLLBACK, S.DELIVERED), 2, None, Refusal.MOVED_ON),
+        (STOP, a_command(ROLLBACK, S.RUNNING), 1, None, Refusal.ALREADY_ACTIVE),
+        (ROLLBACK, a_command(ROLLBACK), 1, None, "same"),
+        (ROLLBACK, a_command(ROLLBACK), 1, "c1", "same"),
+        (ROLLBACK, a_command(ROLLBACK), 1, "c2", Refusal.ALREADY_ACTIVE),
+        (ROLLBACK, a_command(STOP), 1, None, Refusal.ALREADY_ACTIVE),
+    ],
+)
+def test_beside_an_active_command(kind, active, seen, checkpoint, expected):
+    admission = admit(kind, standing(active=active), seen, checkpoint)
+    got = admission.refusal or ("same" if admission.same_as else "supersedes" if admission.supersedes else None)
+    assert got == expected
+
+
+def test_what_the_integration_cannot_do_is_refused():
+    assert admit(ROLLBACK, standing(capabilities=[STOP]), 1).refusal is Refusal.NOT_CAPABLE

@@ -1,0 +1,275 @@
+"""The raw numbers of each step, taken without disturbing it.
+
+The loss is what the micro-batches gave, added up as the Trainer does; the logged one is no source, because the Trainer's NaN
+filter hides exactly what matters. The grad norm is the one before clipping. A skipped step is told by the fall of the loss
+scale, because the optimizer's own flag stays silent with fused optimizers. Numbers on a GPU are copied without waiting for it
+and read one step late, under the number of their own step; on the CPU they are there at once.
+
+Thread: training, all of it. Nothing here catches errors: the caller does.
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .guard import StepFacts
+from .wire import series
+
+MOST_IN_FLIGHT = 4
+"""So many steps may wait for the GPU; then the oldest is waited for, so that memory stays bounded."""
+
+_SCALE_AFTER = "scale_after"
+_SHORT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
+
+Number = float | torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What the forward pass was seen to compute in, never what was configured."""
+
+    dtype: str
+    autocast: bool
+    scaler: bool
+
+    def attributes(self) -> dict[str, str | bool]:
+        """As run and segment attributes."""
+        return {"precision": self.dtype, "autocast": self.autocast, "loss_scaler": self.scaler}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One step: its values by series name, and what of it the guard wants to know."""
+
+    step: int
+    values: dict[str, float]
+    facts: StepFacts
+
+
+@dataclass(slots=True)
+class _Pending:
+    step: int
+    known: dict[str, float]
+    names: tuple[str, ...] = ()
+    landing: torch.Tensor | None = None  # pinned, shape (len(names),), float64
+    event: "torch.cuda.Event | None" = None
+
+
+@dataclass(slots=True)
+class _Step:
+    """What has been gathered of the step under way. A forward pass ran for each of `losses` micro-batches."""
+
+    loss: torch.Tensor | None = None
+    losses: int = 0
+    is_mean: bool = False
+    norm: Number | None = None
+    learning_rate: float | None = None
+    tokens: int = 0
+
+
+class Probes:
+    """Gathers one step at a time. `from_forward` takes the loss off the model's output; else the driver hands it in."""
+
+    def __init__(self, *, from_forward: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.precision: Precision | None = None
+        self._from_forward = from_forward
+        self._clock = clock
+        self._mark = clock()
+        self._hooks: list[Any] = []
+        self._looking: list[Any] = []
+        self._scaler: Any = None
+        self._scale: float | None = None
+        self._now = _Step()
+        self._waiting: deque[_Pending] = deque()
+
+    @property
+    def has_scaler(self) -> bool:
+        """Whether a loss scaler protects the weights."""
+        return self._scaler is not None
+
+    def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
+        """Sets the hooks. `look_inside=False` leaves out the look for autocast, for a compiled model."""
+        self.detach()
+        scaler = getattr(optimizer, "scaler", None)
+        self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._scale = self._scaler.get_scale() if self._scaler is not None else None
+        self._now, self._mark = _Step(), self._clock()
+        self._waiting.clear()
+        self._hooks = [
+            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            model.register_forward_hook(self._after_forward, with_kwargs=True),
+        ]
+        if self.precision is None and look_inside:
+            inside = list(model.modules())[1:] or [model]
+            self._looking = [module.register_forward_pre_hook(self._look) for module in inside]
+
+    def detach(self) -> None:
+        """Takes the hooks off again."""
+        for hook in (*self._hooks, *self._looking):
+            hook.remove()
+        self._hooks, self._looking = [], []
+
+    def take_loss(self, loss: torch.Tensor) -> None:
+        """The loss of one micro-batch as it went into the gradient, any shape."""
+        self._add(loss, is_mean=False)
+
+    def take_norm(self, norm: Number | None) -> None:
+        """The global norm of the gradients before clipping."""
+        self._now.norm = norm.detach() if isinstance(norm, torch.Tensor) else norm
+
+    def begin_step(self) -> None:
+        """Forgets what an unfinished step left behind."""
+        self._now = _Step()
+
+    def before_update(self, optimizer: Any) -> None:
+        """The learning rate this update is made with."""
+        rate = optimizer.param_groups[0]["lr"]
+        if not isinstance(rate, torch.Tensor) or rate.device.type == "cpu":
+            self._now.learning_rate = float(rate)
+
+    def restart_clock(self) -> None:
+        """The time until now, spent on saving or evaluating, is not the next step's."""
+        self._mark = self._clock()
+
+    def end_step(self, step: int) -> list[Reading]:
+        """Closes the step and gives those that can be read without waiting, oldest first."""
+        gathered, self._now = self._now, _Step()
+        seconds, self._mark = self._clock() - self._mark, self._clock()
+        known = {series.STEP_SECONDS: seconds}
+        if gathered.tokens and seconds > 0:
+            known[series.TOKENS_PER_SECOND] = gathered.tokens / seconds
+        if gathered.learning_rate is not None:
+            known[series.LEARNING_RATE] = gathered.learning_rate
+        self._waiting.append(_send(step, known, self._numbers(gathered)))
+        return self._read(wait=False)
+
+    def drain(self) -> list[Reading]:
+        """All steps not read yet; waits for the GPU."""
+        return self._read(wait=True)
+
+    def _numbers(self, gathered: _Step) -> dict[str, Number]:
+        numbers: dict[str, Number] = {}
+        if gathered.loss is not None:
+            numbers[series.LOSS] = gathered.loss / gathered.losses if gathered.is_mean else gathered.loss
+        if gathered.norm is not None:
+            numbers[series.GRAD_NORM] = gathered.norm
+        if self._scaler is not None:
+            # the attribute, because the public get_scale() waits for the GPU
+            tensor = getattr(self._scaler, "_scale", None)
+            numbers[_SCALE_AFTER] = tensor if isinstance(tensor, torch.Tensor) else float(self._scaler.get_scale())
+        return numbers
+
+    def _read(self, *, wait: bool) -> list[Reading]:
+        readings = []
+        while self._waiting:
+            oldest = self._waiting[0]
+            if oldest.event is not None and not oldest.event.query():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                if not wait and len(self._waiting) <= MOST_IN_FLIGHT:
+                    break
+                oldest.event.synchronize()
+            readings.append(self._finish(self._waiting.popleft()))
+        return readings
+
+    def _finish(self, pending: _Pending) -> Reading:
+        values = dict(pending.known)
+        if pending.landing is not None:
+            values.update(zip(pending.names, pending.landing.tolist(), strict=True))
+        after, skipped = values.pop(_SCALE_AFTER, None), False
+        if after is not None:
+            before = after if self._scale is None else self._scale
+            skipped = after < before or after == 0.0
+            self._scale = after
+            values[series.LOSS_SCALE], values[series.OVERFLOW] = before, float(skipped)
+        return Reading(
+            pending.step, values, StepFacts(pending.step, values.get(series.LOSS), skipped, has_scaler=after is not None)
+        )
+
+    def _before_forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if module.training:
+            self._now.tokens += _count_tokens(args, kwargs)
+
+    def _after_forward(self, module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+        del args
+        if self._looking:  # no module inside was called: what is seen from outside has to do
+            self._look(module, ())
+        loss = _loss_of(output) if module.training and self._from_forward else None
+        if loss is not None:
+            self._add(loss, is_mean=kwargs.get("num_items_in_batch") is None)
+
+    def _add(self, loss: torch.Tensor, *, is_mean: bool) -> None:
+        loss, now = loss.detach().float(), self._now
+        loss = loss if loss.ndim == 0 else loss.mean()
+        now.loss = loss if now.loss is None else now.loss + loss
+        now.losses += 1
+        now.is_mean = is_mean
+
+    def _look(self, module: torch.nn.Module, args: Any) -> None:
+        """What the forward pass computes in, seen from inside it."""
+        del args
+        for hook in self._looking:
+            hook.remove()
+        self._looking = []
+        weight = next((p for p in module.parameters() if p.is_floating_point()), None)
+        kind = weight.device.type if weight is not None else "cpu"
+        autocast = torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if autocast else weight.dtype if weight is not None else torch.float32
+        self.precision = Precision(short_name(dtype), autocast, self.has_scaler)
+
+
+def short_name(dtype: torch.dtype) -> str:
+    """`fp16` for torch.float16, and so on."""
+    return _SHORT.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def nonfinite_tensor(model: torch.nn.Module) -> str | None:
+    """The name of the first weight with a non-finite value. Waits for the GPU."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and count_nonfinite(weight.detach()):
+            return name
+    return None
+
+
+def count_nonfinite(tensor: torch.Tensor) -> int:
+    """How many of its elements are NaN or infinite. One pass where all are finite."""
+    if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float32))):
+        return 0
+    return int((~torch.isfinite(tensor)).sum())  # the sum may also have run over by itself
+
+
+def _send(step: int, known: dict[str, float], numbers: Mapping[str, Number]) -> _Pending:
+    """Numbers on a GPU are on their way to `landing`; all others are known at once."""
+    pending, away = _Pending(step, known), {}
+    for name, number in numbers.items():
+        if isinstance(number, torch.Tensor) and number.device.type == "cuda":
+            away[name] = number.double().reshape(())
+        else:
+            known[name] = float(number)
+    if away:
+        pending.names = tuple(away)
+        pending.landing = torch.empty(len(away), dtype=torch.float64, pin_memory=True)
+        pending.landing.copy_(torch.stack(list(away.values())), non_blocking=True)
+        pending.event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        pending.event.record()
+    return pending
+
+
+def _count_tokens(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    if isinstance(ids, torch.Tensor) and not ids.is_floating_point():
+        return ids.numel()
+    embedded = kwargs.get("inputs_embeds")
+    return embedded.shape[0] * embedded.shape[1] if isinstance(embedded, torch.Tensor) and embedded.ndim == 3 else 0
+
+
+def _loss_of(output: Any) -> torch.Tensor | None:
+    """The loss of a model's output, found as the Trainer finds it."""
+    if isinstance(output, Mapping):
+        loss = output.get("loss")
+    else:
+        loss = output[0] if isinstance(output, tuple | list) and output else getattr(output, "loss", None)
+    return loss if isinstance(loss, torch.Tensor) and loss.numel() else None

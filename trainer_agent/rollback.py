@@ -1,0 +1,115 @@
+"""Which checkpoint a rollback may take, and whether it really came back.
+
+    command -> choose -> check_files -> (the trainer stops and resumes) -> restored
+                 |            |                                               |
+              Refused      Refused                                     Restored.problem
+
+Everything that can be refused is refused before the training is touched, so that a refused rollback leaves it as it was. The
+stricter of two words holds: the facts in the agent's own manifest, and the last verdict known of the server.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from .checkpoints import Catalogue, Incomplete, changed_file, stored_weights, weights_digest
+from .data_plan import Cut
+from .wire.commands import Command, RollbackPayload
+from .wire.messages import CheckpointSaved, Verdict
+from .wire.vocabulary import CheckpointState
+
+NEEDED = ("model", "optimizer", "scheduler", "rng", "position")
+UNFIT = (CheckpointState.UNSOUND, CheckpointState.CORRUPT, CheckpointState.DELETED)
+
+
+class Refused(Exception):  # noqa: N818  reads as what it says
+    """The rollback is not done, and training goes on as it was. The text is the reason, for the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A rollback that may be done: from `left_step` back to the checkpoint in `directory`, passing over `cut` if there is one."""
+
+    command_id: str
+    payload: RollbackPayload
+    facts: CheckpointSaved
+    directory: Path
+    left_step: int
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The digest of the weights in the model after the load, and what is wrong with it; empty when nothing is."""
+
+    weights_sha256: str | None
+    problem: str = ""
+
+
+def choose(
+    command: Command, catalogue: Catalogue, verdicts: Mapping[str, Verdict], *, needs_scaler: bool, left_step: int
+) -> Target:
+    """The target a command names, if it is fit to continue from.
+
+    Raises:
+        Refused
+    """
+    payload = command.rollback
+    if payload is None:
+        raise Refused("the command does not say where to go back to")
+    facts = catalogue.facts(payload.checkpoint_id)
+    if facts is None:
+        raise Refused(f"{payload.checkpoint_id[:80]} is no checkpoint of this run that has been verified")
+    directory = catalogue.directory(payload.checkpoint_id)
+    if directory is None:
+        raise Refused(f"{payload.checkpoint_id} is gone from the disk")
+    if facts.step != payload.target_step or facts.step > left_step:
+        raise Refused(f"{payload.checkpoint_id} is of step {facts.step}, the rollback wants step {payload.target_step}")
+    fault = unfit(facts, verdicts.get(payload.checkpoint_id), needs_scaler=needs_scaler)
+    if fault:
+        raise Refused(f"{payload.checkpoint_id} is not sound: {fault}")
+    return Target(command.command_id, payload, facts, directory, left_step)
+
+
+def unfit(facts: CheckpointSaved, verdict: Verdict | None, *, needs_scaler: bool) -> str:
+    """Why a checkpoint is not fit to continue from, in a clause; empty when it is."""
+    if verdict is not None and verdict.state in UNFIT:
+        return verdict.reason or f"the server says {verdict.state}"
+    if facts.state is not CheckpointState.COMPLETE:
+        return facts.problem or f"it is {facts.state}"
+    missing = [part for part in (*NEEDED, "scaler") if part not in facts.parts and (part != "scaler" or needs_scaler)]
+    if missing:
+        return f"it holds no {' and no '.join(missing)}, so it would not bring everything back"
+    for count, what in ((facts.nonfinite_weights, "weights"), (facts.nonfinite_optimizer, "optimizer values")):
+        if count is None:
+            return f"its {what} could not be checked"
+        if count:
+            return f"{count} of its {what} are not finite"
+    return facts.sick_because
+
+
+def check_files(target: Target) -> None:
+    """That the files are still those that were inspected. Reads all of them.
+
+    Raises:
+        Refused
+    """
+    changed = changed_file(target.facts, target.directory)
+    if changed:
+        raise Refused(f"{target.payload.checkpoint_id}: {changed}")
+
+
+def restored(model: torch.nn.Module, target: Target) -> Restored:
+    """Compares the weights in the model with those in the checkpoint's files, bit by bit."""
+    present = dict(model.state_dict())
+    try:
+        stored = weights_digest(stored_weights(target.directory))
+        names = [name for name, _ in stored_weights(target.directory)]
+        loaded = weights_digest((name, present[name]) for name in names)
+    except (Incomplete, OSError) as error:
+        return Restored(None, f"the weights cannot be compared: {error}")
+    except KeyError as error:
+        return Restored(None, f"the weights cannot be compared: the model has no {error}")
+    return Restored(loaded, "" if loaded == stored else "the weights in the model are not those of the checkpoint")

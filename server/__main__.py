@@ -2,10 +2,12 @@
 
 import ipaddress
 import json
+import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +30,8 @@ from .store.visiting import visit
 T = TypeVar("T")
 
 GRACE_SECONDS = 3
+ADDRESS_FILE = "server.address"
+"""Where the server last was, for `signin`: it may have been started on another port than the settings say."""
 AGENT_TOKEN_FILE = "agent.token"  # noqa: S105 -- the name of the file
 
 cli = typer.Typer(no_args_is_help=True, add_completion=False, help="LossGuard's server.", pretty_exceptions_enable=False)
@@ -74,12 +78,14 @@ def serve(
     ready_file: Annotated[Path | None, typer.Option(help="Write a JSON line here once the server answers.")] = None,
 ) -> None:
     """Run the server until it is told to end."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = _settings(host=host, port=port)
     token_file, code = _prepare(settings)
     listener = _listen(settings)
     app = create_app(settings)
     app.state.own_port = listener.getsockname()[1]
     url = _url(settings, app.state.own_port)
+    (settings.data_dir.expanduser() / ADDRESS_FILE).write_text(url + "\n")
     ready = {"url": url, "sign_in": f"{url}/signin#{code}", "agent_token_file": str(token_file), "pid": os.getpid()}
     server = Server(app, ready, ready_file)
     server.run(sockets=[listener])
@@ -92,7 +98,9 @@ def signin() -> None:
     """Print a fresh one-time link for a browser. The server may be running."""
     settings = _settings()
     code = _change(settings, lambda connection: access.create_sign_in_code(connection, utc_now()))
-    print(f"{_url(settings, settings.port)}/signin#{code}")  # noqa: T201 -- this is the command's answer
+    known = settings.data_dir.expanduser() / ADDRESS_FILE
+    url = known.read_text().strip() if known.exists() and not settings.public_url else _url(settings, settings.port)
+    print(f"{url}/signin#{code}")  # noqa: T201 -- this is the command's answer
 
 
 @token_cli.command("create")
@@ -163,7 +171,8 @@ def _open(settings: Settings) -> Database:
     """The database, at this version; a clear sentence and an exit where that cannot be."""
     _make_private(settings.data_dir.expanduser())
     try:
-        database = Database.open(settings.database)
+        with _quiet():
+            database = Database.open(settings.database)
     except (DatabaseInUse, ValueError) as error:
         raise _refuse(str(error)) from None
     try:
@@ -178,10 +187,22 @@ def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
     """What `act` gives, once it is committed."""
     _make_private(settings.data_dir.expanduser())
     try:
-        with visit(settings.database) as connection:
+        with _quiet(), visit(settings.database) as connection:
             return act(connection)
     except (DatabaseTooNew, ValueError) as error:
         raise _refuse(str(error)) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave what the database says about itself to the moment when the server opens it."""
+    logger = logging.getLogger("server.store")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _make_private(directory: Path) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -33,7 +34,8 @@ STOP_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
-DUTIES: tuple[Callable[[Connection, datetime], int], ...] = (runs.mark_overdue, commands.expire_due, countdowns.run_due)
+Duty = Callable[[Connection, datetime], int]
+DUTIES: tuple[Duty, ...] = (runs.mark_overdue, commands.expire_due, countdowns.run_due)
 
 
 class Worker:
@@ -69,8 +71,11 @@ class Worker:
             self._woken.wait(TICK_SECONDS)
             self._woken.clear()
             for duty in DUTIES:
-                self._guarded(duty.__name__, lambda duty=duty: self._writer.submit(lambda c: duty(c, self._now())))
+                self._guarded(duty.__name__, partial(self._do, duty))
             self._guarded("deliveries", self._send_due)
+
+    def _do(self, duty: Duty) -> int:
+        return self._writer.submit(lambda connection: duty(connection, self._now()))
 
     def _guarded(self, what: str, act: Callable[[], object]) -> None:
         """Do one thing; whatever goes wrong is told in the log, and the next thing is done all the same."""

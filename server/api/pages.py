@@ -8,7 +8,7 @@ from pathlib import Path
 
 import plotly  # type: ignore[import-untyped]  # the package has no types
 from fastapi import APIRouter, Request, Response
-from plotly import offline  # type: ignore[import-untyped]
+from plotly import offline
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from .door import OpenRoute

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.domain.rules import AlertRule
-from server.services import evaluation
+from server.services import rules as service
 from server.store import rules as store
 
 from .deps import By, Id, In
@@ -110,4 +110,4 @@ def change_rule(rule_id: Id, body: RuleChange, context: In, caller: By) -> RuleO
     """The rule after the change; it starts afresh on every run."""
     changes: dict[str, Any] = body.model_dump(exclude_unset=True)
     now = context.now()
-    return rule_out(context.database.writer.submit(lambda c: evaluation.change_rule(c, rule_id, changes, caller.name, now)))
+    return rule_out(context.database.writer.submit(lambda c: service.change(c, rule_id, changes, caller.name, now)))

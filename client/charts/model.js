@@ -1,0 +1,170 @@
+/**
+ * What one chart shows, as plain values: lines, marks, ranges, ticks and labels, in steps and data units. Pure; `chart.js` turns
+ * it into pixels. Layers back to front: bands, limit and event lines, superseded, raw, smoothed, carets, lanes.
+ *
+ * @typedef {import("../series.js").Decoded} Decoded
+ * @typedef {import("../timeline.js").Timeline} Timeline
+ * @typedef {{ steps: ArrayLike<number>, values: ArrayLike<number>, role: "line" | "raw" | "old" | "oldraw" | "dots", color: number, stepped: boolean }} Line
+ * @typedef {{ at: number, text: string, tone: "crit" | "warn" | "acc" | "mute", anchor: "left" | "right" }} Label
+ * @typedef {{ lines: Line[], x: [number, number], y: [number, number], log: boolean, xTicks: number[], yTicks: number[],
+ *   format: (value: number) => string, bands: { from: number, to: number, kind: string, fill: boolean }[], events: { step: number, kind: string }[], labels: Label[],
+ *   limit: number | null, limitText: string, nonfinite: { step: number, value: string, superseded: boolean }[], nonfiniteText: string,
+ *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], alt: string }} Model
+ * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string }} Words
+ * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
+ *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string,
+ *   brush?: { from: number, to: number } | null, picked?: string | null }} Wish
+ */
+import { axisNumber, gibibytes, number, powerOfTwo, valueFormat } from "../format.js";
+import { countNonfinite, linearTicks, logTicks, offScale, smooth, withGaps, yRange } from "../series.js";
+
+export const MARGIN = { left: 48, right: 14, top: 14, bottom: 18 };
+const MARK_APART = 7; // pixels between two marks in a lane; closer ones say nothing more
+const LETTER = 6.3; // pixels, the widest face of the stack at 11 px
+
+/** Series drawn as steps, on a scale of their own. @param {string} series */
+const isStepped = (series) => series === "amp/loss_scale";
+
+/** Which logarithm a chart uses, 0 for none. @param {string} series @param {boolean} logY @param {boolean} positive */
+function logBase(series, logY, positive) {
+  if (series === "amp/loss_scale") return 2;
+  return series.endsWith("grad_norm") || (logY && positive) ? 10 : 0;
+}
+
+/**
+ * @param {Wish} wish
+ * @returns {Model}
+ */
+export function model(wish) {
+  const { series, data, look, width, height, marks } = wish;
+  const inView = data.traces.map((trace) => cut(trace, look));
+  const base = logBase(series, wish.logY, inView.every((t) => t.values.every((v) => !(v <= 0))));
+  const dots = (wish.dots?.traces ?? []).map((trace) => cut(trace, look));
+  const limit = wish.limit ?? null;
+  const y = series.endsWith("_bytes") ? fromZero(inView) : yRange([...inView, ...dots].map((t) => t.values), {
+    log: base > 0, base: base || 10, robust: wish.robust, include: base === 10 && limit !== null ? [limit] : [] });
+  const perPixel = (look[1] - look[0]) / Math.max(1, width - MARGIN.left - MARGIN.right);
+  const most = height > 200 ? 5 : 4;
+  const unit = series.endsWith("_bytes") ? 2 ** 30 : 1; // round ticks in the unit that is shown
+  const nonfinite = data.nonfinite.filter((m) => m.step >= look[0] && m.step <= look[1]);
+  const current = nonfinite.filter((m) => !m.superseded);
+  return {
+    lines: [...lines(wish, base), ...dotLines(wish)], x: look, y, log: base > 0,
+    xTicks: linearTicks(look[0], look[1], width < 420 ? 4 : width < 700 ? 6 : 8).filter((v) => v <= look[1] - 22 * perPixel),
+    yTicks: base ? logTicks(y[0], y[1], most, base) : linearTicks(y[0] / unit, y[1] / unit, most).map((v) => v * unit), format: tickFormat(series),
+    bands: bands(wish, perPixel), events: events(wish), labels: labels(wish, perPixel), limit: limit !== null && limit > y[0] && limit < y[1] ? limit : null,
+    limitText: `${wish.words.limit} ${number(limit)}`, nonfinite: apart(nonfinite, perPixel), nonfiniteText: countNonfinite(current.length ? current : nonfinite),
+    checkpoints: marks.checkpoints.filter((c) => c.step >= look[0] && c.step <= look[1]).map((c) => ({ ...c, picked: c.id === wish.picked })),
+    skips: skips(wish.overflow ?? null, look, perPixel), carets: carets(wish, inView, y, perPixel), alt: wish.alt,
+  };
+}
+
+/** The part of a trace in view. @param {import("../series.js").Trace} trace @param {[number, number]} look */
+function cut(trace, [from, to]) {
+  /** @type {number[]} */ const steps = [];
+  /** @type {number[]} */ const values = [];
+  trace.steps.forEach((s, i) => { if (s >= from && s <= to) { steps.push(s); values.push(trace.values[i]); } });
+  return { ...trace, steps, values };
+}
+
+/** Memory starts at zero, or a growth of 1 % looks like a leak. @param {{ values: number[] }[]} traces @returns {[number, number]} */
+function fromZero(traces) {
+  const highest = Math.max(0, ...traces.flatMap((t) => t.values).filter(Number.isFinite));
+  return [0, highest * 1.15 || 1];
+}
+
+/** @param {Wish} wish @param {number} base @returns {Line[]} */
+function lines({ series, data, smoothing }, base) {
+  const stepped = isStepped(series), soft = stepped || series === "train/learning_rate" ? 0 : smoothing;
+  return [...data.traces].sort((a, b) => Number(b.superseded) - Number(a.superseded) || b.rank - a.rank).flatMap((trace) => {
+    const { steps, values } = withGaps(trace);
+    const color = trace.rank % 8 + 1, old = trace.superseded;
+    const drawn = base ? values.map((v) => (v > 0 ? v : NaN)) : values;
+    /** @type {Line} */
+    const raw = { steps, values: drawn, role: old ? "oldraw" : "raw", color, stepped };
+    /** @type {Line} */
+    const main = { steps, values: soft ? smooth(drawn, soft) : drawn, role: old ? "old" : "line", color, stepped };
+    return soft ? [raw, main] : [main];
+  });
+}
+
+/** @param {Wish} wish @returns {Line[]} */
+function dotLines({ dots }) {
+  return (dots?.traces ?? []).map((t) => ({ steps: t.steps, values: t.values, role: t.superseded ? "old" : "dots", color: 2, stepped: false }));
+}
+
+/** @param {Wish} wish @param {number} perPixel */
+function bands({ marks, look, brush }, perPixel) {
+  const shown = marks.bands.flatMap((band) => {
+    const to = Math.max(band.to ?? look[1], band.from + 4 * perPixel); // never thinner than 4 px
+    const fires = band.firing ?? (band.open ? null : band.from);
+    const fill = band.kind !== "mute";
+    if (fires === null) return [{ from: band.from, to, kind: "warn", fill }];
+    return [...(fires > band.from ? [{ from: band.from, to: fires, kind: fill ? "warn" : "mute", fill }] : []), { from: fires, to: Math.max(to, fires), kind: band.kind, fill }];
+  });
+  if (brush) shown.push({ from: brush.from, to: brush.to, kind: "brush", fill: true });
+  return shown.filter((b) => b.to >= look[0] && b.from <= look[1]).map((b) => ({ ...b, from: Math.max(b.from, look[0]), to: Math.min(b.to, look[1]) }));
+}
+
+/** @param {Wish} wish */
+const events = ({ marks, look }) => marks.lines.filter((l) => l.step >= look[0] && l.step <= look[1]).map((l) => ({ step: l.step, kind: l.cause }));
+
+/** Labels above the plot, the gravest first; one that would cover another is left out. @param {Wish} wish @param {number} perPixel @returns {Label[]} */
+function labels({ marks, look, labelled, words, brush }, perPixel) {
+  if (!labelled) return [];
+  /** @type {Label[]} */
+  const wanted = [];
+  const open = marks.bands.filter((b) => b.kind !== "mute").sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
+  const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
+  if (first && !brush) {
+    const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
+    wanted.push({ at: Math.min(first.to ?? look[1], look[1]), text: `${words.firstSign} ${sign}`, tone: first.kind, anchor: "right" });
+  }
+  for (const line of marks.lines) {
+    if (line.step < look[0] || line.step > look[1]) continue;
+    const anchor = (look[1] - line.step) / perPixel < 70 ? "right" : "left";
+    wanted.push({ at: line.step, text: words[line.cause], tone: line.cause === "rollback" ? "acc" : "mute", anchor });
+  }
+  return spaced(wanted, perPixel);
+}
+
+/** @param {Label[]} wanted @param {number} perPixel */
+function spaced(wanted, perPixel) {
+  /** @type {[number, number][]} */
+  const taken = [];
+  return wanted.filter((label) => {
+    const length = (label.text.length * LETTER + 8) * perPixel;
+    /** @type {[number, number]} */
+    const span = label.anchor === "right" ? [label.at - length, label.at] : [label.at, label.at + length];
+    if (taken.some(([a, b]) => span[0] < b && span[1] > a)) return false;
+    taken.push(span);
+    return true;
+  });
+}
+
+/** Marks at least MARK_APART pixels from each other. @template {{ step: number }} M @param {M[]} all @param {number} perPixel @returns {M[]} */
+function apart(all, perPixel) {
+  let last = -Infinity;
+  return all.filter((m) => m.step - last >= MARK_APART * perPixel && ((last = m.step), true));
+}
+
+/** @param {Decoded | null} overflow @param {[number, number]} look @param {number} perPixel */
+function skips(overflow, look, perPixel) {
+  const steps = (overflow?.traces ?? []).filter((t) => !t.superseded && t.rank === 0)
+    .flatMap((t) => Array.from(t.steps).filter((s, i) => t.values[i] > 0 && s >= look[0] && s <= look[1]));
+  let last = -Infinity;
+  return steps.filter((s) => s - last >= 2 * perPixel && ((last = s), true));
+}
+
+/** @param {Wish} wish @param {{ steps: number[], values: number[], superseded: boolean }[]} inView @param {[number, number]} y @param {number} perPixel */
+function carets({ series, words }, inView, y, perPixel) {
+  const format = valueFormat(series);
+  return offScale(inView.filter((t) => !t.superseded), y, 130 * perPixel)
+    .map(({ step, value, above }) => ({ step, above, text: `${format(value)} ${words.offScale}` }));
+}
+
+/** @param {string} series */
+function tickFormat(series) {
+  if (series === "amp/loss_scale") return powerOfTwo;
+  return series.endsWith("_bytes") ? (/** @type {number} */ v) => gibibytes(v).replace(/\.0+$/, "") : axisNumber;
+}

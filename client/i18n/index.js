@@ -1,0 +1,41 @@
+/** The language of the page: one dictionary each, the same keys in both (a test holds them to that). */
+import en from "./en.js";
+import zh from "./zh.js";
+
+/** @typedef {import("../format.js").TimeWords} TimeWords */
+
+export const LANGUAGES = /** @type {const} */ ({ en: { name: "English", tag: "en", words: en }, zh: { name: "\u4e2d\u6587", tag: "zh-CN", words: zh } });
+
+/** @type {"en" | "zh"} */
+let current = "en";
+
+/** @param {string | null} name */
+export function setLanguage(name) {
+  current = name === "zh" ? "zh" : "en";
+  document.documentElement.lang = LANGUAGES[current].tag;
+}
+
+export const language = () => current;
+
+/**
+ * The words for a key, its {places} filled in; one without a value stays, for the caller to put a node there. A key nobody wrote shows itself, so that it is found.
+ * @param {string} key
+ * @param {Record<string, any>} [values]
+ * @returns {string}
+ */
+export function t(key, values = {}) {
+  const text = /** @type {Record<string, any>} */ (LANGUAGES[current].words)[key];
+  return typeof text === "string" ? text.replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place)) : key;
+}
+
+/** Words for times and durations. @returns {TimeWords} */
+export const timeWords = () => /** @type {any} */ (LANGUAGES[current].words).time;
+
+/**
+ * A rule's title: ours are translated by id, one that a person wrote is shown as written.
+ * @param {{ rule_id?: string, title: string }} alert
+ */
+export function alertTitle(alert) {
+  const own = /** @type {Record<string, any>} */ (LANGUAGES[current].words)[`title.${alert.title}`];
+  return typeof own === "string" ? own : alert.title;
+}

@@ -1,0 +1,119 @@
+/**
+ * What happened to a run, as marks on the step axis: alert bands, restarts and rollbacks, checkpoints, superseded stretches.
+ * Pure. Every chart of a run and its lifeline draw the same marks.
+ *
+ * @typedef {{ from: number, firing: number | null, to: number | null, kind: "crit" | "warn" | "mute", title: string, series: string, limit: number | null, open: boolean }} Band
+ * @typedef {{ step: number, cause: "restart" | "rollback", segment: number }} Line
+ * @typedef {{ step: number, state: string, id: string, superseded: boolean }} Mark
+ * @typedef {{ bands: Band[], lines: Line[], checkpoints: Mark[], superseded: [number, number][] }} Timeline
+ */
+import { toNumber } from "./format.js";
+
+export const OPEN = new Set(["pending", "firing", "recovering"]);
+const KIND = /** @type {Record<string, "crit" | "warn" | "mute">} */ ({ critical: "crit", warning: "warn", info: "mute" });
+
+/**
+ * The marks of a run.
+ * @param {any} run RunDetail
+ * @returns {Timeline}
+ */
+export function timeline(run) {
+  return { bands: bands(run), lines: lines(run), checkpoints: checkpoints(run), superseded: superseded(run.segments ?? []) };
+}
+
+/**
+ * Alert bands, quietest first so that the gravest is drawn on top. An alert that a rollback rewound is kept, without its colour.
+ * @param {any} run
+ * @returns {Band[]}
+ */
+function bands(run) {
+  const rank = { mute: 0, warn: 1, crit: 2 };
+  return (run.alerts ?? []).map((/** @type {any} */ a) => ({
+    from: a.onset_step, firing: a.firing_step, to: OPEN.has(a.state) ? null : a.resolved_step ?? a.firing_step ?? a.onset_step,
+    kind: a.closed_because === "rewound" ? "mute" : KIND[a.severity] ?? "mute",
+    title: a.title, series: a.series, limit: toNumber(a.limit), open: OPEN.has(a.state),
+  })).sort((/** @type {Band} */ a, /** @type {Band} */ b) => rank[a.kind] - rank[b.kind]);
+}
+
+/** @param {any} run @returns {Line[]} */
+function lines(run) {
+  return (run.segments ?? []).filter((/** @type {any} */ s) => s.cause !== "start")
+    .map((/** @type {any} */ s) => ({ step: s.from_step, cause: s.cause, segment: s.segment }));
+}
+
+/** @param {any} run @returns {Mark[]} */
+function checkpoints(run) {
+  return (run.checkpoints ?? []).map((/** @type {any} */ c) => ({ step: c.step, state: c.state, id: c.checkpoint_id, superseded: Boolean(c.superseded) }))
+    .sort((/** @type {Mark} */ a, /** @type {Mark} */ b) => a.step - b.step);
+}
+
+/**
+ * The stretches that a later segment started over, merged where they overlap.
+ * @param {{ segment: number, from_step: number, last_step: number | null }[]} segments
+ * @returns {[number, number][]}
+ */
+export function superseded(segments) {
+  const inOrder = [...segments].sort((a, b) => a.segment - b.segment);
+  /** @type {[number, number][]} */
+  const stretches = [];
+  inOrder.forEach((segment, i) => {
+    const last = segment.last_step;
+    if (last === null || last === undefined) return;
+    const from = Math.min(...inOrder.slice(i + 1).map((s) => s.from_step));
+    if (from < last) stretches.push([Math.max(from, segment.from_step), last]);
+  });
+  return merge(stretches);
+}
+
+/** @param {[number, number][]} stretches @returns {[number, number][]} */
+function merge(stretches) {
+  /** @type {[number, number][]} */
+  const out = [];
+  for (const [from, to] of stretches.sort((a, b) => a[0] - b[0])) {
+    const last = out[out.length - 1];
+    if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+    else out.push([from, to]);
+  }
+  return out;
+}
+
+/**
+ * The gravest open band on one series, which puts the red or amber edge on that series' card.
+ * @param {Band[]} all
+ * @param {string} series
+ */
+export const openOn = (all, series) => all.filter((b) => b.open && b.series === series && b.kind !== "mute" && b.firing !== null).at(-1) ?? null;
+
+/**
+ * The one limit worth drawing on a series: that of its newest open alert, else of its newest alert with a limit.
+ * @param {any} run
+ * @param {string} series
+ * @returns {number | null}
+ */
+export function limitOn(run, series) {
+  const with_limit = (run.alerts ?? []).filter((/** @type {any} */ a) => a.series === series && Number.isFinite(toNumber(a.limit)));
+  const chosen = with_limit.find((/** @type {any} */ a) => OPEN.has(a.state)) ?? with_limit[0];
+  return chosen ? toNumber(chosen.limit) : null;
+}
+
+/**
+ * The step range the charts show. The right end leaves a little room, so that the present step is not on the edge.
+ * @param {{ kind: "whole" } | { kind: "last", steps: number } | { kind: "fixed", from: number, to: number }} look
+ * @param {number | null} step the present step
+ * @returns {[number, number]}
+ */
+export function window(look, step) {
+  if (look.kind === "fixed") return [look.from, look.to];
+  const now = Math.max(step ?? 0, 10);
+  const from = look.kind === "last" ? Math.max(0, now - look.steps) : 0;
+  return [from, now + Math.max(1, (now - from) * 0.015)];
+}
+
+/**
+ * How many steps "last" means for a run of this length: 1, 2 or 5 times a power of ten, about a fifteenth, at least 50.
+ * @param {number | null} total
+ */
+export function lastSteps(total) {
+  const aim = Math.max(50, (total ?? 1000) / 15), power = 10 ** Math.floor(Math.log10(aim));
+  return ([1, 2, 5, 10].find((m) => m * power >= aim * 0.75) ?? 10) * power;
+}

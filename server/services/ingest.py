@@ -5,6 +5,7 @@ doubled or delayed on its way.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -106,7 +107,7 @@ class _Taking:
         segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))
         if segment == self.run.segment:
             _, newest = max((column.seq[-1], column.step[-1]) for column in columns)
-            run_store.update(self.connection, self.run.run_id, {"step": newest})
+            self._set(step=newest)
 
     def _record(self, wire: Record) -> None:
         """Act on a record. Only rank 0 speaks for checkpoints, commands and ends; each rank has its own curve to rewind."""
@@ -126,8 +127,7 @@ class _Taking:
                 self._ended(wire)
 
     def _dropped(self, wire: Dropped) -> None:
-        total = self.run.dropped_records + wire.count
-        run_store.update(self.connection, self.run.run_id, {"dropped_records": total})
+        self._set(dropped_records=self.run.dropped_records + wire.count)
         text = f"{wire.count} records of rank {self.life.rank} were lost before they were sent: {wire.reason}"
         self._tell(EventType.RUN_RECORDS_DROPPED, {"count": wire.count, "rank": self.life.rank, "text": text})
 
@@ -138,9 +138,7 @@ class _Taking:
             if not self._open(wire):
                 return
             if is_newest:
-                values = {"segment": wire.segment, "step": wire.from_step}
-                run_store.update(self.connection, self.run.run_id, values)
-        self.run = run_store.get(self.connection, self.run.run_id) or self.run
+                self._set(segment=wire.segment, step=wire.from_step)
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
         if self.life.rank == 0:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
@@ -171,6 +169,11 @@ class _Taking:
             self.connection, self.run, what, self.now, text=text[0].upper() + text[1:], reason=wire.detail or words
         )
         evaluation.run_ended(self.connection, self.run.run_id, self.now)
+
+    def _set(self, **values: int) -> None:
+        """Change the run, in the table and in hand: what is told next speaks of where the run is by then."""
+        run_store.update(self.connection, self.run.run_id, values)
+        self.run = replace(self.run, **values)  # type: ignore[arg-type]  # the names are those of int fields
 
     def _tell(self, what: EventType, data: dict[str, object]) -> None:
         record(self.connection, Event(what, self.now, self.run.run_id, self.run.step, self.run.segment, data))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from .config import Config, is_loopback, save_login
+from .config import Config, check_url, is_loopback, save_login
 from .delivery import Delivery, Stage
 from .errors import LossGuardError, NotASpool, SpoolInUse
 from .segments import leftovers
@@ -58,9 +58,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _login(given: argparse.Namespace) -> int:
     token = given.token or (getpass.getpass("Agent token: ") if sys.stdin.isatty() else sys.stdin.readline())
-    path = save_login(given.url, token)
-    _say(f"Kept in {path}. Runs started now send to {given.url}.")
-    if given.url.startswith("http://") and not is_loopback(given.url):
+    url = check_url(given.url)
+    path = save_login(url, token)
+    _say(f"Kept in {path}. Runs started now send to {url}.")
+    if url.startswith("http://") and not is_loopback(url):
         _say("The address is not https: token and numbers travel in the open. Use https, or a tunnel.", sys.stderr)
     return 0
 

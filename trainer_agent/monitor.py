@@ -84,9 +84,10 @@ class Monitor:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:
-            self._append((self._ticket(), self._clock(), self.segment, step, dict(values)))
+            kept = dict(values)
         except Exception:
-            self._append((self._ticket(), self._clock(), self.segment, step, None))
+            kept = None  # told by the writer
+        self._append((self._ticket(), self._clock(), self.segment, step, kept))
 
     def record(self, record: Record) -> None:
         """Takes a record in its place between the points. Never dropped. Thread: any."""

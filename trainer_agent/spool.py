@@ -268,8 +268,10 @@ class Spool:
         return count
 
     def _thin_oldest(self) -> bool:
-        """Turns the points of the oldest file into `Dropped`; whether there was one."""
-        index = next((i for i, file in enumerate(self._files) if not file.is_thinned), None)
+        """Turns the points of the oldest file into `Dropped`; whether there was one. What is in memory too is not lost yet."""
+        with self._memory:
+            in_memory = self._hot[0].seq if self._hot else self.last_seq + 1
+        index = next((i for i, file in enumerate(self._files) if not file.is_thinned and file.last < in_memory), None)
         if index is None:
             return False
         if self._files[index] is self._active_file():

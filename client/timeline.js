@@ -85,15 +85,14 @@ function merge(stretches) {
 export const openOn = (all, series) => all.filter((b) => b.open && b.series === series && b.kind !== "mute" && b.firing !== null).at(-1) ?? null;
 
 /**
- * The one limit worth drawing on a series: that of its newest open alert, else of its newest alert with a limit.
+ * The one limit worth drawing on a series: that of its newest open alert. A limit follows the data, so an old one says nothing.
  * @param {any} run
  * @param {string} series
  * @returns {number | null}
  */
 export function limitOn(run, series) {
-  const with_limit = (run.alerts ?? []).filter((/** @type {any} */ a) => a.series === series && Number.isFinite(toNumber(a.limit)));
-  const chosen = with_limit.find((/** @type {any} */ a) => OPEN.has(a.state)) ?? with_limit[0];
-  return chosen ? toNumber(chosen.limit) : null;
+  const open = (run.alerts ?? []).find((/** @type {any} */ a) => a.series === series && OPEN.has(a.state) && Number.isFinite(toNumber(a.limit)));
+  return open ? toNumber(open.limit) : null;
 }
 
 /**

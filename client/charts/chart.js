@@ -95,6 +95,9 @@ function shapes(m, paint, { floor, pixel }) {
   ];
 }
 
+/** A label goes left of its mark, unless the plot begins there. @param {number} step @param {Model} m */
+const beside = (step, m) => ((step - m.x[0]) / (m.x[1] - m.x[0]) > 0.35 ? { xanchor: "right", xshift: -7 } : { xanchor: "left", xshift: 7 });
+
 /** @param {Model} m @param {Paint} paint @param {{ pixel: number }} frame */
 function annotations(m, paint, { pixel }) {
   const tones = { crit: "crit-ink", warn: "warn-ink", acc: "accent", mute: "axis-ink" };
@@ -108,7 +111,7 @@ function annotations(m, paint, { pixel }) {
     ...(first && last ? [note(m.nonfiniteText, first.superseded ? "axis-ink" : "crit-ink", { x: roomLeft ? first.step : last.step, xref: "x", y: 1 - (NONFINITE_LANE / 2) * pixel, yref: "paper",
       xanchor: roomLeft ? "right" : "left", yanchor: "middle", xshift: roomLeft ? -7 : 7 })] : []),
     ...(m.limit === null ? [] : [note(m.limitText, "crit-ink", { x: 0, xref: "paper", y: atY(m.limit), yref: "y", xanchor: "left", yanchor: "bottom", xshift: 3 })]),
-    ...m.carets.map((c) => note(c.text, "axis-ink", { x: c.step, xref: "x", y: atY(c.above ? m.y[1] : m.y[0]), yref: "y", xanchor: "right", yanchor: c.above ? "top" : "bottom", xshift: -7, bgcolor: paint("surface"), opacity: 0.92 })),
+    ...m.carets.map((c) => note(c.text, "axis-ink", { x: c.step, xref: "x", y: atY(c.above ? m.y[1] : m.y[0]), yref: "y", yanchor: c.above ? "top" : "bottom", ...beside(c.step, m), bgcolor: paint("surface"), opacity: 0.92 })),
   ];
 }
 

@@ -19,10 +19,12 @@ export const COMPANIONS = /** @type {Record<string, string>} */ ({ "train/loss":
  * @param {{ zoom: (from: number, to: number) => void, reset: () => void, cross: (step: number | null) => void, table: () => void, smoothed: () => boolean }} on
  */
 export function createFigure(spec, on) {
+  const empty = h("div", { class: "empty-plot", hidden: true });
   const head = h("header", {}), plot = h("div", { class: "plot", role: "img", tabindex: 0, "data-own": true }), legend = h("figcaption", { class: "legend" });
   const tools = h("div", { class: "tools" });
   const element = h("figure", { class: "chart", "data-series": spec.name }, head, plot, legend, tools);
   const chart = createChart(plot, on);
+  plot.append(empty);
   /** @type {Decoded | null} */ let data = null;
   /** @type {Decoded | null} */ let companion = null;
   let enlarged = false;
@@ -43,6 +45,7 @@ export function createFigure(spec, on) {
       h("button", { class: "btn bare icon small", "data-act": "table", title: t("chart.table"), "aria-label": `${t("chart.table")} ${spec.name}` }, icon("rows")),
       h("button", { class: "btn bare icon small", "data-act": "enlarge", title: t("chart.enlarge"), "aria-pressed": String(enlarged), "aria-label": `${t("chart.enlarge")} ${spec.name}` }, icon("grow")),
     ]);
+    empty.textContent = t("chart.none");
     read();
     shape();
   };
@@ -55,7 +58,7 @@ export function createFigure(spec, on) {
   return {
     element, spec, chart, get data() { return data; }, get companion() { return companion; },
     /** @param {Decoded} own @param {Decoded | null} other */
-    take(own, other) { data = own; companion = other; },
+    take(own, other) { data = own; companion = other; empty.hidden = own.traces.length > 0; },
     /** @param {any} seriesSummary @param {string} firing @param {[number, number][]} stretches */
     tell(seriesSummary, firing, stretches) { summary = seriesSummary; edge = firing; superseded = stretches; words(); },
     /** @param {number | null} at */
@@ -81,7 +84,8 @@ function note(name, unit, companion) {
   const skipped = traces.reduce((sum, trace) => sum + Array.from(trace.values).filter((v) => v > 0).length, 0);
   // A thinned trace has lost some of the ones: say so instead of guessing.
   if (skipped === 0) return t("chart.none_skipped");
-  return t(traces.every((trace) => trace.n === trace.count) ? "chart.skipped" : "chart.skipped.least", { steps: skipped });
+  const exact = traces.every((trace) => trace.n === trace.count);
+  return t(exact ? (skipped === 1 ? "chart.skipped.one" : "chart.skipped") : "chart.skipped.least", { steps: skipped });
 }
 
 /** @param {Spec} spec @param {Decoded} data @param {Decoded | null} companion @param {[number, number][]} superseded @param {number | null} step @param {boolean} smoothed */
@@ -98,7 +102,7 @@ function legendOf(spec, data, companion, superseded, step, smoothed) {
   return [
     ...ranks.slice(0, 8).map((rank) => item(`series-${(rank % 8) + 1}`, "", ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0], rank === 0 ? value(data) : "")),
     dots && dots.traces.length > 0 && item("series-2", "", "eval/loss", value(dots)),
-    smoothed && item("series-1", "thin", t("chart.raw")),
+    smoothed && data.traces.length > 0 && item("series-1", "thin", t("chart.raw")),
     data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${first}`),
     step !== null && h("span", { class: "at" }, t("chart.step", { step: number(step) })),
   ];

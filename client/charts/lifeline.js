@@ -19,13 +19,18 @@ export function createLifeline(host, on) {
   /** @type {{ x: number, look: [number, number], grip: "move" | "from" | "to" } | null} */
   let drag = null;
   const scale = () => (host.clientWidth - LEFT - RIGHT) / Math.max(1, life?.total ?? 1);
+  /** Keeps the frame on the run. @param {number} from @param {number} to */
+  const look = (from, to) => {
+    const end = life?.total ?? to, width = Math.min(to - from, end), start = Math.max(0, Math.min(from, end - width));
+    on.look(start, start + width);
+  };
   const draw = () => { if (life && host.clientWidth) host.replaceChildren(picture(life, host.clientWidth)); };
   host.addEventListener("pointerdown", (event) => {
     if (!life) return;
     const x = event.clientX - host.getBoundingClientRect().left, [a, z] = life.look.map((s) => LEFT + s * scale());
     if (x < a - 6 || x > z + 6) {
       const half = (life.look[1] - life.look[0]) / 2, at = (x - LEFT) / scale();
-      on.look(Math.max(0, at - half), at + half);
+      look(at - half, at + half);
       return;
     }
     drag = { x, look: life.look, grip: x < a + 6 ? "from" : x > z - 6 ? "to" : "move" };
@@ -34,9 +39,9 @@ export function createLifeline(host, on) {
   host.addEventListener("pointermove", (event) => {
     if (!drag || !life) return;
     const by = (event.clientX - host.getBoundingClientRect().left - drag.x) / scale(), [from, to] = drag.look;
-    if (drag.grip === "move") { const moved = Math.max(by, -from); on.look(from + moved, to + moved); }
+    if (drag.grip === "move") look(from + by, to + by);
     else if (drag.grip === "from") on.look(Math.max(0, Math.min(from + by, to - 5)), to);
-    else on.look(from, Math.max(to + by, from + 5));
+    else on.look(from, Math.min(life.total, Math.max(to + by, from + 5)));
   });
   host.addEventListener("pointerup", () => { drag = null; });
   const watcher = new ResizeObserver(draw);

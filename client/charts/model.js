@@ -13,7 +13,7 @@
  * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string }} Words
  * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
  *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string,
- *   brush?: { from: number, to: number } | null, picked?: string | null }} Wish
+ *   brush?: { from: number, to: number, label: string } | null, picked?: string | null }} Wish
  */
 import { axisNumber, gibibytes, number, powerOfTwo, valueFormat } from "../format.js";
 import { countNonfinite, linearTicks, logTicks, offScale, smooth, withGaps, yRange } from "../series.js";
@@ -43,6 +43,7 @@ export function model(wish) {
   const limit = wish.limit ?? null;
   const y = series.endsWith("_bytes") ? fromZero(inView) : yRange([...inView, ...dots].map((t) => t.values), {
     log: base > 0, base: base || 10, robust: wish.robust, include: base === 10 && limit !== null ? [limit] : [] });
+  const bare = data.traces.length === 0; // no scale is made up for a chart without a point
   const perPixel = (look[1] - look[0]) / Math.max(1, width - MARGIN.left - MARGIN.right);
   const most = height > 200 ? 5 : 4;
   const unit = series.endsWith("_bytes") ? 2 ** 30 : 1; // round ticks in the unit that is shown
@@ -50,8 +51,8 @@ export function model(wish) {
   const current = nonfinite.filter((m) => !m.superseded);
   return {
     lines: [...lines(wish, base), ...dotLines(wish)], x: look, y, log: base > 0,
-    xTicks: linearTicks(look[0], look[1], width < 420 ? 4 : width < 700 ? 6 : 8).filter((v) => v <= look[1] - 22 * perPixel),
-    yTicks: base ? logTicks(y[0], y[1], most, base) : linearTicks(y[0] / unit, y[1] / unit, most).map((v) => v * unit), format: tickFormat(series),
+    xTicks: linearTicks(look[0], look[1], width < 420 ? 4 : width < 700 ? 6 : 8).filter((v) => v <= look[1] - 4 * perPixel),
+    yTicks: bare ? [] : base ? logTicks(y[0], y[1], most, base) : linearTicks(y[0] / unit, y[1] / unit, most).map((v) => v * unit), format: tickFormat(series),
     bands: bands(wish, perPixel), events: events(wish), labels: labels(wish, perPixel), limit: limit !== null && limit > y[0] && limit < y[1] ? limit : null,
     limitText: `${wish.words.limit} ${number(limit)}`, nonfinite: apart(nonfinite, perPixel), nonfiniteText: countNonfinite(current.length ? current : nonfinite),
     checkpoints: marks.checkpoints.filter((c) => c.step >= look[0] && c.step <= look[1]).map((c) => ({ ...c, picked: c.id === wish.picked })),
@@ -113,10 +114,10 @@ const events = ({ marks, look }) => marks.lines.filter((l) => l.step >= look[0] 
 function labels({ marks, look, labelled, words, brush }, perPixel) {
   if (!labelled) return [];
   /** @type {Label[]} */
-  const wanted = [];
+  const wanted = brush ? [{ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }] : [];
   const open = marks.bands.filter((b) => b.kind !== "mute").sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
   const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
-  if (first && !brush) {
+  if (first) {
     const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
     wanted.push({ at: Math.min(first.to ?? look[1], look[1]), text: `${words.firstSign} ${sign}`, tone: first.kind, anchor: "right" });
   }

@@ -18,7 +18,7 @@ export default {
   "phase.evaluating": "evaluating", "phase.saving": "saving a checkpoint", "phase.rolling_back": "rolling back", "phase.holding": "held at a step boundary",
 
   "act.rollback": "Roll back\u2026", "act.stop": "Stop\u2026", "act.now.rollback": "Roll back now", "act.now.stop": "Stop now", "act.cancel": "Cancel", "act.cancel.rollback": "Cancel rollback", "act.cancel.stop": "Cancel stop",
-  "act.open": "Open", "act.close": "Close", "act.copy": "Copy", "act.copied": "Copied", "act.done": "Done", "act.delete": "Delete",
+  "act.open": "Open", "act.close": "Close", "act.copy": "Copy", "act.copied": "Copied", "act.selected": "Selected: copy it with the keyboard", "act.done": "Done", "act.delete": "Delete",
   by: "by {who}",
 
   band: "Status of the run", "band.state": "State", "band.health": "Health", "band.doing": "What is being done", "band.progress": "Progress",
@@ -26,7 +26,7 @@ export default {
   "band.since": "since step {step}, {time}", "band.first_sign": "first sign at {step}", "band.alert": "1 alert firing", "band.alerts": "{count} alerts firing",
   "band.no_alert": "no alert so far", "band.no_alert_for": "no alert for {steps} steps", "band.last_alert": "last: {title} at {step}", "band.waits": "waits for its first step",
   "band.unheard": "not heard from for {span}; the guard on the machine still acts", "band.kept": "Commands are kept and delivered when it is back", "band.holds": "The run waits at a step boundary: roll back or stop",
-  "band.to": "To step {step}.", "band.by_rule": "By rule {rule}.", "band.cancel_means": "Cancel to decide yourself.", "band.none_yet": "No command so far",
+  "band.to": "To step {step}.", "band.to.sound": "To step {step}, the last sound checkpoint.", "band.by_rule": "By rule {rule}.", "band.cancel_means": "Cancel to decide yourself.", "band.none_yet": "No command so far",
   "band.last": "Last:", "band.last.rollback": "roll back to {step}", "band.last.stop": "stop",
   "health.healthy": "Healthy", "health.unknown": "Unknown",
   "doing.nothing": "Nothing", "doing.waiting": "Waiting", "doing.holding": "Waiting for you", "doing.countdown.rollback": "Rolling back in {clock}", "doing.countdown.stop": "Stopping in {clock}",
@@ -42,9 +42,9 @@ export default {
 
   "controls.range": "Range", "controls.whole": "Whole run", "controls.last": "Last {steps} steps", "controls.fixed": "{from}\u2013{to}", "controls.follow": "Follow live", "controls.smoothing": "Smoothing", "controls.log": "Log y", "controls.robust": "Robust range",
   "group.loss": "Loss and gradients", "group.precision": "Precision and schedule", "group.speed": "Speed and memory", "group.other": "Other series",
-  "chart.before_clipping": "before clipping", "chart.host_memory": "GiB, host memory of the process", "chart.skipped": "{steps} steps skipped", "chart.skipped.least": "at least {steps} steps skipped", "chart.none_skipped": "no step skipped",
+  "chart.before_clipping": "before clipping", "chart.host_memory": "GiB, host memory of the process", "chart.skipped": "{steps} steps skipped", "chart.skipped.one": "1 step skipped", "chart.skipped.least": "{steps} or more steps skipped", "chart.none_skipped": "no step skipped",
   "chart.table": "Show as table", "chart.enlarge": "Enlarge", "chart.raw": "raw", "chart.rank": "rank {rank}", "chart.superseded": "superseded", "chart.step": "step {step}", "chart.first_sign": "first sign", "chart.restart": "restart", "chart.rolled_back": "rolled back",
-  "chart.limit": "limit", "chart.off_scale": "off scale", "chart.empty": "no point yet", "chart.alt": "{name} from step {from} to {to}, last value {last}, {odd} points not finite",
+  "chart.limit": "limit", "chart.off_scale": "off scale", "chart.back_to": "back to {step}", "chart.lost": "{steps} steps are lost", "chart.none": "No point in this range.", "chart.empty": "no point yet", "chart.alt": "{name} from step {from} to {to}, last value {last}, {odd} points not finite",
   "table.about": "The newest {shown} of the {all} points the chart shows.",
 
   checkpoints: "Checkpoints", "checkpoints.about": "only sound ones can be rolled back to", "checkpoints.none": "No checkpoint yet.", "checkpoints.superseded": "superseded",
@@ -55,14 +55,14 @@ export default {
 
   "filter.all": "All", "filter.needs": "Needs you", "filter.running": "Running", "filter.ended": "Ended",
   "runs.search": "Search name, project, host", "runs.needs": "Needs you", "runs.calm": "All {count} runs are healthy", "runs.calm.one": "The one run is healthy", "runs.calm.none": "No run is under way", "runs.more": "and {count} more", "runs.acts": "Acts",
-  "runs.sign": "since step {step}, first sign at {first}", "runs.countdown.rollback": "Rolling back to step {step} in {clock}", "runs.countdown.stop": "Stopping in {clock}", "runs.reason.rollback": "rolling back in {clock}", "runs.reason.stop": "stopping in {clock}",
+  "runs.sign.same": "since step {step}", "runs.sign": "since step {step}, first sign at {first}", "runs.countdown.rollback": "Rolling back to step {step} in {clock}", "runs.countdown.stop": "Stopping in {clock}", "runs.reason.rollback": "rolling back in {clock}", "runs.reason.stop": "stopping in {clock}",
   "runs.no_match": "No run matches", "runs.no_match.text": "{count} runs without the filter.", "runs.clear": "Clear filter", "runs.empty": "No run yet", "runs.empty.text": "Add these lines to your script and start it. The run shows up here within a second.",
 
   "rollback.title": "Roll back {name}", "rollback.intro": "The run goes on in the same process, in a new segment. Nothing is deleted: the stretch you leave stays on the charts, faint.", "rollback.log": "before clipping, log",
   "rollback.chart": "Gradient norm with the checkpoints; the steps after {step} are lost", "rollback.checkpoint": "Checkpoint", "rollback.proposed": "proposed", "rollback.data": "The data between {from} and {to}",
   "rollback.replay": "Replay", "rollback.replay.text": "Same batches again. Use it to reproduce what happened.", "rollback.replay.again": "Same batches again. Use it to reproduce: expect the same trouble at {step}.", "rollback.skip": "Skip", "rollback.skip.text": "Leave out the batches of these steps. Their samples are not seen this epoch.",
   "rollback.clip": "Clip gradients at", "rollback.clip.hint": "Gradient norm at most this. Empty: as it is.", "rollback.clip.bad": "A number above 0, or empty.", "rollback.now": "now {value}", "rollback.now_off": "now off", "rollback.send": "Roll back to {step}",
-  "order.back": "Back to {step}", "order.lost": "{steps} steps lost", "order.lost.one": "1 step lost", "order.data.replay": "Same batches again", "order.data.skip": "Without the batches of the window", "order.clip": "clipped at {clip}", "order.clip.same": "clipping unchanged", "order.stop": ". ", "order.and": ", ",
+  "order.back": "Back to {at}", "order.lost": "{steps} steps lost", "order.lost.one": "1 step lost", "order.data.replay": "Same batches again", "order.data.skip": "Without the batches of the window", "order.clip": "clipped at {clip}", "order.clip.same": "clipping unchanged", "order.stop": ". ", "order.and": ", ",
   "dialog.countdown.rollback": "The automatic rollback to {step} still runs in {clock}. Sending this replaces it.", "dialog.countdown.stop": "The automatic stop still comes in {clock}. Sending this replaces it.", "dialog.cancel_it": "Cancel it",
   "dialog.moved": "The run has moved on to segment {segment} since this was opened. Close and open it again.", "dialog.other": "{who} was quicker: {what} is under way.",
   "stop.title": "Stop {name}?", "stop.intro": "It saves a checkpoint and ends after the running step.", "stop.intro.time": "It saves a checkpoint and ends after the running step, about {time}.", "stop.resume": "It can be resumed from {step}.", "stop.no_resume": "No sound checkpoint is there to resume from.",

@@ -18,7 +18,7 @@ export default {
   "phase.evaluating": "评估中", "phase.saving": "正在保存检查点", "phase.rolling_back": "回滚中", "phase.holding": "停在步间等待",
 
   "act.rollback": "回滚…", "act.stop": "停止…", "act.now.rollback": "立即回滚", "act.now.stop": "立即停止", "act.cancel": "取消", "act.cancel.rollback": "取消回滚", "act.cancel.stop": "取消停止",
-  "act.open": "打开", "act.close": "关闭", "act.copy": "复制", "act.copied": "已复制", "act.done": "完成", "act.delete": "删除",
+  "act.open": "打开", "act.close": "关闭", "act.copy": "复制", "act.copied": "已复制", "act.selected": "已选中，请用键盘复制", "act.done": "完成", "act.delete": "删除",
   by: "由 {who}",
 
   band: "训练状态", "band.state": "状态", "band.health": "健康", "band.doing": "正在做什么", "band.progress": "进度",
@@ -26,7 +26,7 @@ export default {
   "band.since": "自第 {step} 步起，{time}", "band.first_sign": "最早征兆在 {step} 步", "band.alert": "1 条告警触发中", "band.alerts": "{count} 条告警触发中",
   "band.no_alert": "至今没有告警", "band.no_alert_for": "{steps} 步内没有告警", "band.last_alert": "上一条：{title}，{step} 步", "band.waits": "等待第一步",
   "band.unheard": "已 {span} 没有消息；机器上的守护仍然有效", "band.kept": "指令会保留，恢复联系后送达", "band.holds": "训练停在步间等待：请回滚或停止",
-  "band.to": "回到第 {step} 步。", "band.by_rule": "由规则“{rule}”触发。", "band.cancel_means": "取消后由你决定。", "band.none_yet": "还没有指令",
+  "band.to": "回到第 {step} 步。", "band.to.sound": "回到第 {step} 步，最后一个健全的检查点。", "band.by_rule": "由规则“{rule}”触发。", "band.cancel_means": "取消后由你决定。", "band.none_yet": "还没有指令",
   "band.last": "上一次：", "band.last.rollback": "回滚到第 {step} 步", "band.last.stop": "停止",
   "health.healthy": "健康", "health.unknown": "未知",
   "doing.nothing": "无", "doing.waiting": "等待", "doing.holding": "等你决定", "doing.countdown.rollback": "{clock} 后回滚", "doing.countdown.stop": "{clock} 后停止",
@@ -42,9 +42,9 @@ export default {
 
   "controls.range": "范围", "controls.whole": "整个训练", "controls.last": "最近 {steps} 步", "controls.fixed": "{from}–{to}", "controls.follow": "跟随最新", "controls.smoothing": "平滑", "controls.log": "对数纵轴", "controls.robust": "稳健范围",
   "group.loss": "损失与梯度", "group.precision": "精度与调度", "group.speed": "速度与内存", "group.other": "其他序列",
-  "chart.before_clipping": "裁剪前", "chart.host_memory": "GiB，进程的主机内存", "chart.skipped": "跳过 {steps} 步", "chart.skipped.least": "至少跳过 {steps} 步", "chart.none_skipped": "没有跳过的步",
+  "chart.before_clipping": "裁剪前", "chart.host_memory": "GiB，进程的主机内存", "chart.skipped": "跳过 {steps} 步", "chart.skipped.one": "跳过 1 步", "chart.skipped.least": "至少跳过 {steps} 步", "chart.none_skipped": "没有跳过的步",
   "chart.table": "以表格显示", "chart.enlarge": "放大", "chart.raw": "原始值", "chart.rank": "进程 {rank}", "chart.superseded": "已被取代", "chart.step": "第 {step} 步", "chart.first_sign": "最早征兆", "chart.restart": "重启", "chart.rolled_back": "回滚",
-  "chart.limit": "上限", "chart.off_scale": "超出范围", "chart.empty": "还没有数据", "chart.alt": "{name}，第 {from} 到 {to} 步，最新值 {last}，{odd} 个非有限值",
+  "chart.limit": "上限", "chart.off_scale": "超出范围", "chart.back_to": "回到第 {step} 步", "chart.lost": "丢失 {steps} 步", "chart.none": "这个范围内没有数据。", "chart.empty": "还没有数据", "chart.alt": "{name}，第 {from} 到 {to} 步，最新值 {last}，{odd} 个非有限值",
   "table.about": "图中 {all} 个点里最新的 {shown} 个。",
 
   checkpoints: "检查点", "checkpoints.about": "只能回滚到健全的检查点", "checkpoints.none": "还没有检查点。", "checkpoints.superseded": "已被取代",
@@ -55,14 +55,14 @@ export default {
 
   "filter.all": "全部", "filter.needs": "需要处理", "filter.running": "运行中", "filter.ended": "已结束",
   "runs.search": "搜索名称、项目、主机", "runs.needs": "需要处理", "runs.calm": "{count} 个训练都健康", "runs.calm.one": "唯一的训练健康", "runs.calm.none": "没有进行中的训练", "runs.more": "还有 {count} 个", "runs.acts": "处置",
-  "runs.sign": "自第 {step} 步起，最早征兆在 {first} 步", "runs.countdown.rollback": "{clock} 后回滚到第 {step} 步", "runs.countdown.stop": "{clock} 后停止", "runs.reason.rollback": "{clock} 后回滚", "runs.reason.stop": "{clock} 后停止",
+  "runs.sign.same": "自第 {step} 步起", "runs.sign": "自第 {step} 步起，最早征兆在 {first} 步", "runs.countdown.rollback": "{clock} 后回滚到第 {step} 步", "runs.countdown.stop": "{clock} 后停止", "runs.reason.rollback": "{clock} 后回滚", "runs.reason.stop": "{clock} 后停止",
   "runs.no_match": "没有符合的训练", "runs.no_match.text": "不加筛选共有 {count} 个训练。", "runs.clear": "清除筛选", "runs.empty": "还没有训练", "runs.empty.text": "把这几行加进脚本并启动，一秒内就会出现在这里。",
 
   "rollback.title": "回滚 {name}", "rollback.intro": "训练在同一进程中以新的一段继续。什么都不会删除：离开的那段以淡色留在图上。", "rollback.log": "裁剪前，对数",
   "rollback.chart": "梯度范数与检查点；第 {step} 步之后的步会丢失", "rollback.checkpoint": "检查点", "rollback.proposed": "建议", "rollback.data": "第 {from} 到 {to} 步之间的数据",
   "rollback.replay": "重放", "rollback.replay.text": "再用同样的批次，用于复现。", "rollback.replay.again": "再用同样的批次，用于复现：预计在第 {step} 步出现同样的问题。", "rollback.skip": "跳过", "rollback.skip.text": "略过这些步的批次，其样本本轮不再出现。",
   "rollback.clip": "梯度裁剪阈值", "rollback.clip.hint": "梯度范数的上限。留空则不变。", "rollback.clip.bad": "须为大于 0 的数，或留空。", "rollback.now": "现为 {value}", "rollback.now_off": "现为关", "rollback.send": "回滚到第 {step} 步",
-  "order.back": "回到第 {step} 步", "order.lost": "丢失 {steps} 步", "order.lost.one": "丢失 1 步", "order.data.replay": "再用同样的批次", "order.data.skip": "不含窗口内的批次", "order.clip": "裁剪到 {clip}", "order.clip.same": "裁剪不变", "order.stop": "。", "order.and": "，",
+  "order.back": "回到第 {at} 步", "order.lost": "丢失 {steps} 步", "order.lost.one": "丢失 1 步", "order.data.replay": "再用同样的批次", "order.data.skip": "不含窗口内的批次", "order.clip": "裁剪到 {clip}", "order.clip.same": "裁剪不变", "order.stop": "。", "order.and": "，",
   "dialog.countdown.rollback": "自动回滚到第 {step} 步仍将在 {clock} 后进行。发送本指令会取代它。", "dialog.countdown.stop": "自动停止仍将在 {clock} 后进行。发送本指令会取代它。", "dialog.cancel_it": "取消它",
   "dialog.moved": "打开之后训练已进入第 {segment} 段。请关闭后重新打开。", "dialog.other": "{who} 更快一步：{what}正在进行。",
   "stop.title": "停止 {name}？", "stop.intro": "保存检查点后，在当前步结束时停止。", "stop.intro.time": "保存检查点后，在当前步结束时停止，约 {time}。", "stop.resume": "可从第 {step} 步继续。", "stop.no_resume": "没有健全的检查点可供继续。",

@@ -159,8 +159,9 @@ function actionBar(run) {
   const stop = mayCommand(run, "stop"), back = mayCommand(run, "rollback");
   const say = (/** @type {any} */ why) => (why === null ? "" : typeof why === "string" ? why : t(why.key, { ...why.values, state: why.values?.state ? t(`state.${why.values.state}`) : "" }));
   const [whyBack, whyStop] = [say(back.why), say(stop.why)];
-  const lines = whyBack && whyBack === whyStop ? [h("span", { class: "why", id: "why-rollback" }, whyBack)]
-    : [whyBack && h("span", { class: "why", id: "why-rollback" }, `${t("why.rollback")} ${whyBack}`), whyStop && h("span", { class: "why", id: "why-stop" }, `${t("why.stop")} ${whyStop}`)];
+  // A sentence of the agent's own stands alone; a clause of ours says which button it is about.
+  const line = (/** @type {"rollback" | "stop"} */ kind, /** @type {any} */ why, /** @type {string} */ text) => text && h("span", { class: "why", id: `why-${kind}` }, typeof why === "string" ? text : `${t(`why.${kind}`)} ${text}`);
+  const lines = whyBack && whyBack === whyStop ? [h("span", { class: "why", id: "why-rollback" }, whyBack.charAt(0).toUpperCase() + whyBack.slice(1))] : [line("rollback", back.why, whyBack), line("stop", stop.why, whyStop)];
   const button = (/** @type {string} */ kind, /** @type {boolean} */ on, /** @type {string} */ why) => h("button", { class: kind === "stop" ? "btn stop" : "btn", "data-act": kind, "data-key": kind, "aria-disabled": on ? null : "true",
     "aria-describedby": on ? null : whyBack === whyStop ? "why-rollback" : `why-${kind}`, title: on ? null : why }, glyph(kind === "stop" ? "stopped" : "back"), t(`act.${kind}`));
   return [h("div", { class: "bar actionbar" }, button("rollback", back.enabled, whyBack), button("stop", stop.enabled, whyStop), h("span", { class: "whys" }, lines))];

@@ -55,7 +55,7 @@ export function runsView(host, shell) {
   };
   const quiet = delegate(host, { filter: (target) => { filter = target.dataset.id ?? "all"; at = -1; draw(); }, clear: () => { filter = "all"; text = ""; search.value = ""; draw(); }, "cancel-countdown": cancel,
     row: (target, event) => { if (!(/** @type {Element} */ (event.target).closest("a, button"))) shell.go(runPath(target.dataset.id ?? "")); },
-    copy: async (target) => { await copy(SNIPPET, target); target.textContent = t("act.copied"); } });
+    copy: async (target) => { target.textContent = await copy(SNIPPET, /** @type {HTMLElement} */ (host.querySelector("pre"))); } });
   search.addEventListener("input", () => { text = search.value; draw(); });
   const tick = window.setInterval(() => { if (document.visibilityState === "visible") draw(); }, 1000);
   void load();
@@ -82,7 +82,7 @@ function strip(runs, left) {
 function attention(run, left) {
   const worst = run.alerts.worst, grave = grade(run) === "crit";
   const badge = run.state === "lost" ? h("span", { class: "badge warn" }, glyph("lost"), t("state.lost")) : worst ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "") : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
-  const sign = worst && t("runs.sign", { step: worst.firing_step ?? worst.onset_step, first: worst.onset_step });
+  const fired = worst?.firing_step ?? worst?.onset_step, sign = worst && t(fired === worst.onset_step ? "runs.sign.same" : "runs.sign", { step: fired, first: worst.onset_step });
   return h("div", { class: grave ? "attn" : "attn watch", "data-key": run.run_id }, badge,
     h("div", { class: "what" }, h("b", {}, run.name), " ", h("span", { class: "soft" }, run.state === "lost" ? run.state_reason : sign),
       run.countdown && h("p", {}, countdownWords(run.countdown, left(run)))),

@@ -104,7 +104,7 @@ function outcome(delivery) {
   if (delivery.state === "succeeded") return h("span", { class: "badge good" }, glyph("finished"), text);
   if (delivery.state === "failed") return h("span", { class: "badge crit" }, glyph("failed"), text);
   const seconds = delivery.next_attempt_at ? (Date.parse(delivery.next_attempt_at) - Date.now()) / 1000 : 0;
-  return h("span", { class: "badge warn" }, glyph("pending"), last ? t("delivery.again", { status: text, span: duration(Math.max(0, seconds), timeWords()) }) : text);
+  return h("span", { class: "badge warn" }, glyph("pending"), last && seconds > 0 ? t("delivery.again", { status: text, span: duration(seconds, timeWords()) }) : text);
 }
 
 /** @param {any} hook @param {any[]} deliveries */
@@ -120,9 +120,9 @@ function log(hook, deliveries) {
 /** The one moment a secret is seen. @param {any} hook */
 function showSecret(hook) {
   const dialog = openDialog({ narrow: true, label: t("secret.title") }), secret = h("pre", { class: "secret" }, hook.secret);
-  let done = false;
+  let done = "";
   const draw = () => dialog.draw([h("div", { class: "top" }, h("div", {}, h("h2", {}, t("secret.title")), h("p", {}, t("secret.text")))), h("div", { class: "body" }, secret),
-    h("footer", {}, h("span", { class: "sum", role: "status" }, done ? t("act.copied") : ""), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "copy" }, icon("copy"), t("act.copy")), h("button", { class: "btn big primary", "data-act": "close" }, t("act.done"))))]);
+    h("footer", {}, h("span", { class: "sum", role: "status" }, done), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "copy" }, icon("copy"), t("act.copy")), h("button", { class: "btn big primary", "data-act": "close" }, t("act.done"))))]);
   delegate(dialog.body, { close: dialog.close, copy: async () => { done = await copy(hook.secret, secret); draw(); } });
   draw();
 }

@@ -20,7 +20,7 @@ function stateCell(run, now) {
   const share = run.total_steps ? (run.step ?? 0) / run.total_steps : null;
   const ends = endsAt(run, now);
   const progress = run.step === null ? t("band.no_step") : run.total_steps ? t("band.steps", { step: run.step, total: run.total_steps }) : t("band.step", { step: run.step });
-  const sub = run.state === "lost" ? [t("band.heard"), " ", when(run.heard_at, { seconds: true }), ` \u00b7 ${progress}`]
+  const sub = run.state === "lost" ? [t("band.heard"), " ", when(run.heard_at, { seconds: true }), run.step !== null && ` \u00b7 ${t("chart.step", { step: run.step })}`]
     : dots([ENDED.has(run.state) && run.ended_at ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}` : progress,
       ends && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }), run.phase && !["training", "starting", "ending"].includes(run.phase) && t(`phase.${run.phase}`)]);
   return h("div", { class: "state-cell" }, h("span", { class: "ask" }, t("band.state")), h("span", { class: "say" }, glyph(run.state), t(`state.${run.state}`)), h("span", { class: "sub" }, sub),
@@ -61,7 +61,7 @@ function doingCell(run, left, now) {
   const say = count ? [before, h("span", { class: "clock" }, digits(left)), after] : [t(state.say.key)];
   return h("div", { class: state.busy ? "doing busy" : "doing" },
     h("div", { class: "row" }, h("div", {}, h("span", { class: "ask" }, t("band.doing")), h("div", { class: "say" }, say)), h("div", { class: "acts" }, acts(state, count))),
-    h("span", { class: "sub" }, count ? countdownText(count) : doingText(run, state, now)),
+    h("span", { class: "sub" }, count ? countdownText(count, run.proposal?.target ?? null) : doingText(run, state, now)),
     count ? meter(count.total_seconds > 0 ? left / count.total_seconds : 0, "busy") : null);
 }
 
@@ -73,10 +73,10 @@ function acts(state, count) {
   return [h("button", { class: "btn", "data-act": "cancel-command", "data-id": command.command_id, "aria-label": t(`act.cancel.${command.kind}`) }, t("act.cancel"))];
 }
 
-/** @param {any} count */
-function countdownText(count) {
+/** @param {any} count @param {string | null} proposed the best target by now */
+function countdownText(count, proposed) {
   const rule = h("b", { class: "strong" }, count.rule_name);
-  const target = count.kind === "rollback" && count.target_step !== null ? [t("band.to", { step: count.target_step }), " "] : [];
+  const target = count.kind === "rollback" && count.target_step !== null ? [t(count.checkpoint_id === proposed ? "band.to.sound" : "band.to", { step: count.target_step }), " "] : [];
   const [before, after] = t("band.by_rule").split("{rule}");
   return [target, before, rule, after, " ", t("band.cancel_means")];
 }

@@ -55,7 +55,7 @@ export function openRollback(context) {
   const drawChart = () => chart.draw(({ width, height }) => {
     const { run, step } = order(), now = run.step ?? 0, marks = timeline(run), from = Math.max(0, step - Math.max(50, (now - step) * 2));
     return model({ series: "train/grad_norm", data, look: [from, now + Math.max(1, (now - from) * 0.02)], width, height, marks, smoothing: 0.6, robust: true, logY: true,
-      labelled: true, words: chartWords(), alt: t("rollback.chart", { step }), brush: { from: step, to: run.proposal.first_sign_step ?? now }, picked: chosen.id });
+      labelled: true, words: chartWords(), alt: t("rollback.chart", { step }), brush: { from: step, to: Math.max(step, run.proposal.first_sign_step ?? now), label: width < 500 ? t("chart.back_to", { step }) : `${t("chart.back_to", { step })}, ${t("chart.lost", { steps: Math.max(0, now - step) })}` }, picked: chosen.id });
   });
   const redraw = () => {
     const { run, step, lost, clip, valid } = order();
@@ -121,7 +121,8 @@ function form(chosen, run, ok) {
 function sentence({ back, lost, rest }) {
   const seconds = Number(lost.values?.seconds ?? -1);
   const time = seconds >= 0 ? ` (${duration(seconds, timeWords())})` : "";
-  return [t(back.key, back.values), ", ", h("b", {}, t(lost.key, lost.values)), time, t("order.stop"), rest.map((say) => t(say.key, say.values)).join(t("order.and")), t("order.stop").trim()];
+  const [before, after] = t(back.key).split("{at}");
+  return [before, h("b", {}, back.values?.step), after, t("order.and"), h("b", {}, t(lost.key, lost.values)), time, t("order.stop"), rest.map((say) => t(say.key, say.values)).join(t("order.and")), t("order.stop").trim()];
 }
 
 /** @param {Context} context @param {(problem: any) => void} fail */

@@ -48,9 +48,18 @@ export const table = (label, heads, rows, kind = "") => h("div", { class: "card 
 /** @param {string} text @param {string} [kind] */
 export const th = (text, kind = "") => h("th", { class: kind || null, scope: "col" }, text);
 
-/** Puts text on the clipboard; a page served without TLS has none, then the text is selected for the reader. @param {string} text @param {HTMLElement} shown */
+/**
+ * Puts text on the clipboard. A page without TLS has none and a browser may refuse: then the text is selected for the reader.
+ * @param {string} text
+ * @param {HTMLElement} shown
+ * @returns {Promise<string>} what to tell the reader
+ */
 export async function copy(text, shown) {
-  if (navigator.clipboard) { await navigator.clipboard.writeText(text); return true; }
-  getSelection()?.selectAllChildren(shown);
-  return false;
+  try {
+    await navigator.clipboard.writeText(text);
+    return t("act.copied");
+  } catch {
+    getSelection()?.selectAllChildren(shown);
+    return t("act.selected");
+  }
 }

@@ -1,0 +1,112 @@
+"""The rest of the page: the door, webhooks, a countdown that is cancelled, and a tour that touches everything."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from e2e_harness import poll
+from playwright.sync_api import expect
+from standardwebhooks.webhooks import Webhook
+
+
+@pytest.fixture
+def receiver():
+    """A program that takes webhooks and keeps them."""
+    taken = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            taken.append((body, {name.lower(): value for name, value in self.headers.items()}))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.taken = taken
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_without_a_session_the_page_shows_how_to_sign_in_and_nothing_else(site, browser):
+    with browser.new_context(base_url=site.url) as context:
+        page = context.new_page()
+        page.goto("/")
+        expect(page.locator("body")).to_contain_text("python -m server signin")
+        assert page.request.get("/api/runs").status == 401
+
+
+def test_a_sign_in_link_is_good_for_one_browser_once(site, browser):
+    link = site.command_line("signin")
+    for expected in (True, False):
+        with browser.new_context(base_url=site.url) as context:
+            page = context.new_page()
+            page.goto(link)
+            if expected:
+                page.wait_for_url(f"{site.url}/")
+                assert page.request.get("/api/me").json()["role"] == "operator"
+            else:
+                expect(page.locator(".signin")).to_be_visible()
+                assert "#" not in page.url
+
+
+def test_an_endpoint_is_added_tested_and_its_delivery_is_shown(site, page, receiver):
+    page.goto("/webhooks")
+    page.locator("#hook-name").fill("night shift")
+    page.locator("#hook-url").fill(f"http://127.0.0.1:{receiver.server_port}/in")
+    page.locator("form[data-key=add] button[type=submit]").click()
+    secret = page.get_by_role("dialog").locator("pre.secret").inner_text()
+    page.get_by_role("dialog").locator("[data-act=close]").click()
+    hook = next(w for w in site.get("/api/webhooks")["webhooks"] if w["name"] == "night shift")
+    page.locator(f"button[data-act=test][data-id='{hook['webhook_id']}']").click()
+    body, headers = poll("the message", lambda: receiver.taken and receiver.taken[0])
+    assert Webhook(secret).verify(body, headers)["type"] == "webhook.test"
+    assert json.loads(body)["type"] == "webhook.test"
+    log = page.locator("section[data-key=log]")
+    expect(log).to_contain_text("webhook.test")
+    expect(log).to_contain_text("204")
+    expect(log).to_contain_text(headers["webhook-id"])
+
+
+def test_a_countdown_is_seen_and_cancelled_in_the_page_and_nothing_happens(site, train, page):
+    rule = {"action": {"kind": "rollback", "countdown_seconds": 600}}
+    site.api.put("/api/rules/loss-not-finite", json=rule).raise_for_status()
+    try:
+        training = train("counted", step_seconds=0.1, save_steps=10, nan_at=35)
+        countdown = poll("the countdown", lambda: _countdown(site, training), 90)
+        assert countdown["kind"] == "rollback"
+        page.goto(f"/runs/{training.run_id}")
+        expect(page.locator(".doing .clock")).to_be_visible()
+        page.locator(".doing button[data-act=cancel-countdown]").click()
+        poll("its end", lambda: site.run(training.run_id)["countdown"] is None)
+        expect(page.locator(".doing .clock")).to_have_count(0)
+        assert site.run(training.run_id)["commands"] == []
+        training.check_alive()
+    finally:
+        site.api.put("/api/rules/loss-not-finite", json={"action": {"kind": "notify"}}).raise_for_status()
+
+
+def _countdown(site, training):
+    training.check_alive()
+    runs = {run["run_id"]: run for run in site.get("/api/runs")["runs"]}
+    return runs.get(training.run_id, {}).get("countdown")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_tour_of_the_page_breaks_nothing_and_asks_nobody_else(nan_training, page, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    for address in ("/", f"/runs/{nan_training.run_id}", "/alerts", "/webhooks"):
+        page.goto(address)
+        expect(page.locator("main h1").first).to_be_attached()
+        page.wait_for_load_state("load")
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), address
+    page.goto(f"/runs/{nan_training.run_id}")
+    page.wait_for_selector("figure[data-series='train/loss'] .scatterlayer path.js-line", state="attached")
+    page.keyboard.press("t")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.keyboard.press("l")

@@ -78,9 +78,9 @@ class AlertStatus:
     alert_id: str = ""
     onset_step: int = 0
     held: int = 0
-    """Points in a row at which the condition held, up to the last one."""
+    """While pending: points in a row at which the condition held, up to the last one."""
     clear: int = 0
-    """Points in a row at which it did not."""
+    """While recovering: points in a row at which it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,15 @@ def step(status: AlertStatus, verdict: Verdict, rule: AlertRule, onset_step: int
     if status.state is None and after is not None:
         counted = replace(counted, alert_id=new_id(), onset_step=onset_step)
     over = after is None or after is _RESOLVED
-    following = AlertStatus() if over else replace(counted, state=after)
+    following = AlertStatus() if over else _tidied(replace(counted, state=after))
     return AlertOutcome(following, status.state, after)
+
+
+def _tidied(status: AlertStatus) -> AlertStatus:
+    """Without the count that its state does not need, so that a point which changes nothing leaves nothing to write down."""
+    held = status.held if status.state is _PENDING else 0
+    clear = status.clear if status.state is _RECOVERING else 0
+    return replace(status, held=held, clear=clear)
 
 
 def close(status: AlertStatus) -> AlertOutcome:

@@ -162,12 +162,10 @@ class _Post:
         countdowns.settle(self.connection, over, self.now)
 
     def save(self) -> None:
-        """Write down where the rules stand now."""
-        rules_store.save_states(
-            self.connection,
-            self.run_id,
-            [_stored(key, self.rank, rule, watch) for key, (rule, watch) in self._watches.items()],
-        )
+        """Write down where the rules stand now, where that is not what is written there already."""
+        states = [_stored(key, self.rank, rule, watch) for key, (rule, watch) in self._watches.items()]
+        changed = [each for each in states if each != self._stored.get((each.rule_id, each.series))]
+        rules_store.save_states(self.connection, self.run_id, changed)
 
 
 def _stored(key: tuple[str, str], rank: int, rule: AlertRule, watch: Watch) -> StoredState:

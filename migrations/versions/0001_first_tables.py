@@ -255,6 +255,8 @@ def upgrade() -> None:
         sa.Column("first_nonfinite_step", sa.BigInteger(), nullable=True),
         sa.Column("min", sa.Double(), nullable=True),
         sa.Column("max", sa.Double(), nullable=True),
+        sa.Column("last_rank", sa.Integer(), nullable=False),
+        sa.Column("last_segment", sa.Integer(), nullable=False),
         sa.Column("last_step", sa.BigInteger(), nullable=False),
         sa.Column("last_value", sa.LargeBinary(), nullable=False),
         sa.Column("sparkline", sa.LargeBinary(), nullable=True),

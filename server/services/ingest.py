@@ -97,7 +97,7 @@ class _Taking:
     def _points(self, columns: Sequence[Column]) -> None:
         """Store a stretch of points and judge it, before anything that comes after it is stored or done."""
         connection, run_id, rank = self.connection, self.run.run_id, self.life.rank
-        point_store.store_points(connection, run_id, rank, self.life.incarnation, columns, leads=self.leads)
+        point_store.store_points(connection, run_id, rank, self.life.incarnation, columns)
         evaluation.judge_points(connection, run_id, domain.points_of(columns, rank), self.now)
         if rank == 0:
             for segment in {column.segment for column in columns}:

@@ -47,17 +47,15 @@ class Trace:
 Traces = tuple[Trace, ...]
 
 
-def store_points(
-    connection: sa.Connection, run_id: str, rank: int, incarnation: str, columns: Sequence[Column], *, leads: bool
-) -> None:
-    """Keep the points of a batch. `leads`: this is rank 0 of the newest incarnation (see `summaries.add`)."""
+def store_points(connection: sa.Connection, run_id: str, rank: int, incarnation: str, columns: Sequence[Column]) -> None:
+    """Keep the points of a batch, or of a part of it."""
     by_segment: dict[int, list[tuple[str, Block]]] = {}
     for column in columns:
         by_segment.setdefault(column.segment, []).append((column.series, block_of(column)))
     for segment, blocks in sorted(by_segment.items()):
         key = {"run_id": run_id, "segment": segment, "rank": rank, "incarnation": incarnation}
         _append(connection, key, blocks)
-        summaries.add(connection, run_id, blocks, leads=leads)
+        summaries.add(connection, run_id, rank, segment, blocks)
         _seal_if_full(connection, key)
 
 

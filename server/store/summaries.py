@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from server.domain import reduction
 from trainer_agent.wire import series as names
 
-from .packing import STEP, VALUE, Block, pack_sparkline, unpack_sparkline
+from .packing import SEQ, STEP, VALUE, Block, pack_sparkline, unpack_sparkline
 from .tables import series_summaries as table
 from .upserts import upsert
 
@@ -20,7 +20,8 @@ from .upserts import upsert
 class Summary:
     """What is known of a series over all ranks and segments, rewound stretches included.
 
-    `minimum` and `maximum` are of the finite values, None when there are none. `last` is of rank 0 where rank 0 has the series.
+    `minimum` and `maximum` are of the finite values, None when there are none. `last` is the newest
+    of the lowest rank that has the series, in the highest segment.
     """
 
     series: str
@@ -46,42 +47,51 @@ def read_sparklines(connection: sa.Connection, run_ids: Collection[str]) -> dict
     return {row.run_id: reduction.drawn(unpack_sparkline(row.sparkline), row.last_step, _number(row.last_value)) for row in rows}
 
 
-def add(connection: sa.Connection, run_id: str, blocks: Iterable[tuple[str, Block]], *, leads: bool) -> None:
-    """Take points into the summaries. `leads`: these speak for *last* and the sparkline (rank 0 of the newest incarnation)."""
+def add(connection: sa.Connection, run_id: str, rank: int, segment: int, blocks: Iterable[tuple[str, Block]]) -> None:
+    """Take points of one rank and segment into the summaries."""
     by_series: dict[str, list[Block]] = {}
     for series, block in blocks:
         by_series.setdefault(series, []).append(block)
     query = sa.select(table).where(table.c.run_id == run_id, table.c.series.in_(by_series))
     known = {row["series"]: dict(row) for row in connection.execute(query).mappings()}
-    rows = [
-        _after(known.get(series, {}), run_id, series, np.concatenate(each, axis=1), leads=leads)
-        for series, each in by_series.items()
-    ]
+    rows = []
+    for series, each in by_series.items():
+        block, row = np.concatenate(each, axis=1), known.get(series, {})
+        after = {"run_id": run_id, "series": series, **_counted(row, block), **_kept(row)}
+        if not row or (-rank, segment) >= (-row["last_rank"], row["last_segment"]):
+            after |= {"last_rank": rank, "last_segment": segment, **_newest(block)}
+            if series == names.LOSS and rank == 0:
+                after["sparkline"] = _longer(row.get("sparkline"), block)
+        rows.append(after)
     upsert(connection, table, rows)
 
 
-def _after(row: dict[str, Any], run_id: str, series: str, block: Block, *, leads: bool) -> dict[str, Any]:
+def _counted(row: dict[str, Any], block: Block) -> dict[str, Any]:
+    """What does not depend on the order of points."""
     steps, values = block[STEP], block[VALUE]
     finite = np.isfinite(values)
     bad_steps = [int(steps[~finite].min())] if not finite.all() else []
-    after: dict[str, Any] = {
-        "run_id": run_id,
-        "series": series,
+    return {
         "count": row.get("count", 0) + values.size,
         "nonfinite_count": row.get("nonfinite_count", 0) + int(values.size - finite.sum()),
         "first_nonfinite_step": _least(row.get("first_nonfinite_step"), *bad_steps),
         "min": _least(row.get("min"), *values[finite].tolist()),
         "max": _most(row.get("max"), *values[finite].tolist()),
-        "last_step": row.get("last_step"),
-        "last_value": row.get("last_value"),
-        "sparkline": row.get("sparkline"),
     }
-    if leads or not row:
-        after |= {"last_step": int(steps[-1]), "last_value": struct.pack("<d", values[-1])}
-    if leads and series == names.LOSS:
-        line = reduction.extend(unpack_sparkline(row.get("sparkline")), zip(steps.tolist(), values.tolist(), strict=True))
-        after["sparkline"] = pack_sparkline(line)
-    return after
+
+
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row.get(name) for name in ("last_rank", "last_segment", "last_step", "last_value", "sparkline")}
+
+
+def _newest(block: Block) -> dict[str, Any]:
+    newest = int(block[SEQ].argmax())
+    return {"last_step": int(block[STEP, newest]), "last_value": struct.pack("<d", block[VALUE, newest])}
+
+
+def _longer(sparkline: bytes | None, block: Block) -> bytes:
+    points = zip(block[STEP].tolist(), block[VALUE].tolist(), strict=True)
+    return pack_sparkline(reduction.extend(unpack_sparkline(sparkline), points))
 
 
 def _least(*numbers: float | None) -> float | None:

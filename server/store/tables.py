@@ -146,6 +146,8 @@ series_summaries = sa.Table(
     sa.Column("first_nonfinite_step", sa.BigInteger),
     sa.Column("min", sa.Double),
     sa.Column("max", sa.Double),
+    sa.Column("last_rank", sa.Integer, nullable=False),
+    sa.Column("last_segment", sa.Integer, nullable=False),
     sa.Column("last_step", sa.BigInteger, nullable=False),
     sa.Column("last_value", sa.LargeBinary, nullable=False),  # 8 bytes, little-endian float64
     sa.Column("sparkline", sa.LargeBinary),  # of the loss only: see domain/reduction.py

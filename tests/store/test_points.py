@@ -25,8 +25,8 @@ def column(steps, values, first_seq=None, series=LOSS, segment=1):
     return Column(series, segment, seq, tuple(steps), tuple(float(step) for step in steps), tuple(values))
 
 
-def store(connection, *columns, rank=0, incarnation="i", leads=True):
-    points.store_points(connection, "r", rank, incarnation, columns, leads=leads)
+def store(connection, *columns, rank=0, incarnation="i"):
+    points.store_points(connection, "r", rank, incarnation, columns)
 
 
 def open_segment(connection, segment, from_step, now):
@@ -113,7 +113,7 @@ def test_what_a_later_segment_went_back_over_is_superseded(connection, now):
 
 def test_a_range_is_cut_at_both_ends_and_a_rank_chosen(connection):
     store(connection, column(range(1, 101), [float(step) for step in range(1, 101)]))
-    store(connection, column([50], [0.5]), rank=3, incarnation="j", leads=False)
+    store(connection, column([50], [0.5]), rank=3, incarnation="j")
     points.seal(connection, "r", 0)
     assert [p[1:] for p in curve(points.read_points(connection, "r", LOSS, rank=0, from_step=50, to_step=51))] == [
         (0, False, 50, 50.0),
@@ -154,12 +154,16 @@ def test_a_sparse_series_is_looked_for_further_back(connection):
 def test_summaries_count_everything_and_keep_only_finite_extremes(connection):
     store(connection, column([1, 2, 3], [5.0, math.nan, 2.0]))
     store(connection, column([4, 5], [math.inf, -1.0]), column([4], [math.nan], series="a/b"))
-    store(connection, column([9], [100.0]), rank=1, incarnation="j", leads=False)
-    bad, loss = summaries.read_summaries(connection, "r")
+    store(connection, column([9], [100.0]), rank=1, incarnation="j")
+    store(connection, column([30], [100.0], series="b/c"), rank=2)
+    store(connection, column([20], [100.0], series="b/c"), rank=1)
+    store(connection, column([40], [100.0], series="b/c"), rank=2)
+    bad, other, loss = summaries.read_summaries(connection, "r")
     assert (loss.count, loss.nonfinite_count, loss.first_nonfinite_step) == (6, 2, 2)
     assert (loss.minimum, loss.maximum, loss.last_step, loss.last_value) == (-1.0, 100.0, 5, -1.0)
     assert (bad.minimum, bad.maximum, bad.nonfinite_count, bad.first_nonfinite_step) == (None, None, 1, 4)
     assert math.isnan(bad.last_value)
+    assert other.last_step == 20, "the lowest rank that has the series"
 
 
 def test_the_sparkline_of_a_long_run_is_short_and_ends_at_the_newest_value(connection):

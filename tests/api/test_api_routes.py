@@ -172,11 +172,22 @@ def test_the_page_and_plotly_are_served_with_etags(served):
         assert nobody.get("/vendor/plotly.min.js", headers={"If-None-Match": plotly.headers["etag"]}).status_code == 304
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/../pyproject.toml", "/..%2fpyproject.toml", "/%2e%2e/pyproject.toml", "/....//pyproject.toml", "/styles/../../server/app.py",
-     "/server/app.py", "/styles", "//etc/passwd", "/C:/windows/win.ini", "/styles/base.css%00.js", "/\\..\\pyproject.toml"],
-)  # fmt: skip
+ELSEWHERE = [
+    "/../pyproject.toml",
+    "/..%2fpyproject.toml",
+    "/%2e%2e/pyproject.toml",
+    "/....//pyproject.toml",
+    "/styles/../../server/app.py",
+    "/server/app.py",
+    "/styles",
+    "//etc/passwd",
+    "/C:/windows/win.ini",
+    "/styles/base.css%00.js",
+    "/\\..\\pyproject.toml",
+]
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
 def test_no_address_becomes_a_path(served, path):
     import socket
 

@@ -1,0 +1,50 @@
+import asyncio
+import threading
+
+from server.outbound.wakeups import Bus
+
+
+def test_hints_of_a_run_are_merged_until_they_are_read():
+    async def listen():
+        bus = Bus()
+        with bus.subscribe("a") as one, bus.subscribe() as everything:
+            ringing = threading.Thread(target=lambda: [bus.ring({"a": n, "b": n}) for n in range(1, 100)])
+            ringing.start()
+            ringing.join()
+            bus.ring(webhooks=True)
+            await asyncio.sleep(0)
+            hint, all_ = await one.wait(1), await everything.wait(1)
+            return hint.revisions["a"], all_.revisions, all_.webhooks, await one.wait(0.01)
+
+    assert asyncio.run(listen()) == (99, {"a": 99, "b": 99}, True, None)
+
+
+def test_a_closed_bus_lets_go_of_those_who_wait_and_of_those_who_come():
+    async def listen():
+        bus = Bus()
+        with bus.subscribe() as early:
+            threading.Timer(0.05, bus.close).start()
+            first = await early.wait(5)
+        with bus.subscribe("x") as late:
+            return first.closed, (await late.wait(5)).closed, (await late.wait(5)).closed
+
+    assert asyncio.run(listen()) == (True, True, True)
+
+
+def test_a_listener_that_is_gone_is_forgotten_and_a_closed_loop_does_no_harm():
+    bus = Bus()
+
+    async def come_and_go():
+        with bus.subscribe():
+            pass
+        return bus.subscribe()
+
+    kept = asyncio.run(come_and_go())
+
+    async def stay():
+        return kept.__enter__()
+
+    subscription = asyncio.run(stay())
+    bus.ring({"a": 1})
+    assert subscription is not None
+    assert len(bus._subscriptions) == 1

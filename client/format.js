@@ -23,7 +23,7 @@ export const TIME_WORDS = {
 export function toNumber(value) {
   if (value === null || value === undefined) return null;
   if (typeof value === "number") return value;
-  return { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity }[value] ?? null;
+  return value === "NaN" ? NaN : value === "Infinity" ? Infinity : value === "-Infinity" ? -Infinity : null;
 }
 
 /**
@@ -46,7 +46,7 @@ export function number(value) {
 /** @param {number} value */
 function scientific(value) {
   const [digits, power] = Math.abs(value).toExponential(2).split("e");
-  return signed(value, trimZeros(digits) + "e" + String(Number(power)).replace("-", "-"));
+  return signed(value, `${trimZeros(digits)}e${Number(power)}`);
 }
 
 /** @param {number} value @param {string} text */

@@ -25,7 +25,7 @@ import { topBar } from "./widgets/topbar.js";
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const bar = /** @type {HTMLElement} */ (document.getElementById("topbar"));
 /** @type {View | null} */ let view = null;
-/** @type {import("./router.js").Route} */ let at = { view: "runs" };
+let at = /** @type {import("./router.js").Route} */ ({ view: "runs" });
 /** @type {(() => void) | null} */ let closeStream = null;
 let go = (/** @type {string} */ _path, /** @type {boolean} */ _replace = false) => {};
 

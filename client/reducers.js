@@ -47,6 +47,7 @@ export function worstAlert(run) {
 
 /** Firing or recovering alerts above `info`. @param {any} run @returns {any[]} */
 export function firing(run) {
+  /** @type {any[]} */
   const list = Array.isArray(run.alerts) ? run.alerts : [];
   return list.filter((a) => (a.state === "firing" || a.state === "recovering") && a.severity !== "info");
 }

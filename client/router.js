@@ -10,11 +10,16 @@
  * @returns {Route}
  */
 export function route(path, fragment = "") {
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = path.split("/").filter(Boolean).map(decoded);
   if (parts.length === 0 || (parts.length === 1 && parts[0] === "runs")) return { view: "runs" };
   if (parts.length === 2 && parts[0] === "runs") return { view: "run", id: parts[1] };
   if (parts.length === 1 && (parts[0] === "alerts" || parts[0] === "webhooks")) return { view: parts[0] };
   return parts.length === 1 && parts[0] === "signin" ? { view: "signin", code: fragment.replace(/^#/, "") } : { view: "missing" };
+}
+
+/** A part of an address; one that is not well formed stays as it is and leads nowhere. @param {string} part */
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
 }
 
 /** @param {string} id */

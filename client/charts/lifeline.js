@@ -46,7 +46,11 @@ export function createLifeline(host, on) {
   host.addEventListener("pointerup", () => { drag = null; });
   const watcher = new ResizeObserver(draw);
   watcher.observe(host);
-  return { /** @param {Life} next */ show(next) { life = next; draw(); }, destroy: () => watcher.disconnect() };
+  return {
+    /** @param {Life} next */
+    show(next) { life = next; draw(); },
+    destroy: () => watcher.disconnect(),
+  };
 }
 
 /** @param {Life} life @param {number} width */

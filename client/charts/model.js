@@ -160,7 +160,7 @@ function skips(overflow, look, perPixel) {
 /** @param {Wish} wish @param {{ steps: number[], values: number[], superseded: boolean }[]} inView @param {[number, number]} y @param {number} perPixel */
 function carets({ series, words }, inView, y, perPixel) {
   const format = valueFormat(series);
-  return offScale(inView.filter((t) => !t.superseded), y, 130 * perPixel)
+  return offScale(inView.filter((t) => !t.superseded), y, 210 * perPixel)
     .map(({ step, value, above }) => ({ step, above, text: `${format(value)} ${words.offScale}` }));
 }
 

@@ -26,7 +26,7 @@ export default {
   "band.since": "since step {step}, {time}", "band.first_sign": "first sign at {step}", "band.alert": "1 alert firing", "band.alerts": "{count} alerts firing",
   "band.no_alert": "no alert so far", "band.no_alert_for": "no alert for {steps} steps", "band.last_alert": "last: {title} at {step}", "band.waits": "waits for its first step",
   "band.unheard": "not heard from for {span}; the guard on the machine still acts", "band.kept": "Commands are kept and delivered when it is back", "band.holds": "The run waits at a step boundary: roll back or stop",
-  "band.to": "To step {step}.", "band.to.sound": "To step {step}, the last sound checkpoint.", "band.by_rule": "By rule {rule}.", "band.cancel_means": "Cancel to decide yourself.", "band.none_yet": "No command so far",
+  "band.target": "to step {step}", "band.to": "To step {step}.", "band.to.sound": "To step {step}, the last sound checkpoint.", "band.by_rule": "By rule {rule}.", "band.cancel_means": "Cancel to decide yourself.", "band.none_yet": "No command so far",
   "band.last": "Last:", "band.last.rollback": "roll back to {step}", "band.last.stop": "stop",
   "health.healthy": "Healthy", "health.unknown": "Unknown",
   "doing.nothing": "Nothing", "doing.waiting": "Waiting", "doing.holding": "Waiting for you", "doing.countdown.rollback": "Rolling back in {clock}", "doing.countdown.stop": "Stopping in {clock}",

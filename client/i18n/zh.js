@@ -26,7 +26,7 @@ export default {
   "band.since": "自第 {step} 步起，{time}", "band.first_sign": "最早征兆在 {step} 步", "band.alert": "1 条告警触发中", "band.alerts": "{count} 条告警触发中",
   "band.no_alert": "至今没有告警", "band.no_alert_for": "{steps} 步内没有告警", "band.last_alert": "上一条：{title}，{step} 步", "band.waits": "等待第一步",
   "band.unheard": "已 {span} 没有消息；机器上的守护仍然有效", "band.kept": "指令会保留，恢复联系后送达", "band.holds": "训练停在步间等待：请回滚或停止",
-  "band.to": "回到第 {step} 步。", "band.to.sound": "回到第 {step} 步，最后一个健全的检查点。", "band.by_rule": "由规则“{rule}”触发。", "band.cancel_means": "取消后由你决定。", "band.none_yet": "还没有指令",
+  "band.target": "回到第 {step} 步", "band.to": "回到第 {step} 步。", "band.to.sound": "回到第 {step} 步，最后一个健全的检查点。", "band.by_rule": "由规则“{rule}”触发。", "band.cancel_means": "取消后由你决定。", "band.none_yet": "还没有指令",
   "band.last": "上一次：", "band.last.rollback": "回滚到第 {step} 步", "band.last.stop": "停止",
   "health.healthy": "健康", "health.unknown": "未知",
   "doing.nothing": "无", "doing.waiting": "等待", "doing.holding": "等你决定", "doing.countdown.rollback": "{clock} 后回滚", "doing.countdown.stop": "{clock} 后停止",

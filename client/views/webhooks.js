@@ -48,7 +48,7 @@ export function webhooksView(host, shell) {
     await load();
   };
   const id = (/** @type {HTMLElement} */ target) => target.dataset.id ?? "";
-  const submit = async (/** @type {SubmitEvent} */ event) => {
+  const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.target), fields = new FormData(form);
     try {
@@ -64,13 +64,13 @@ export function webhooksView(host, shell) {
     if (!hook) return;
     void attempt(() => api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { minimum_severity: field.value }));
   };
-  host.addEventListener("submit", /** @type {EventListener} */ (submit));
+  host.addEventListener("submit", submit);
   host.addEventListener("change", change);
   const quiet = delegate(host, { show: (target) => { shown = id(target); void load(); }, test: (target) => { shown = id(target); void attempt(() => api.testWebhook(id(target))); },
     delete: (target) => askDelete(hooks?.find((hook) => hook.webhook_id === id(target)), () => attempt(() => api.deleteWebhook(id(target)))) });
   void load();
   return { changed: (_, all, webhooks) => { if (all || webhooks) void load(); }, restyle: draw, keys: {},
-    close() { closed = true; quiet(); host.removeEventListener("submit", /** @type {EventListener} */ (submit)); host.removeEventListener("change", change); host.replaceChildren(); } };
+    close() { closed = true; quiet(); host.removeEventListener("submit", submit); host.removeEventListener("change", change); host.replaceChildren(); } };
 }
 
 /** @param {any} bad */

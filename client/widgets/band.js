@@ -85,7 +85,7 @@ function countdownText(count, proposed) {
 function doingText(run, state, now) {
   const command = state.command;
   if (state.what === "waiting") return t(run.phase === "holding" && run.state !== "lost" ? "band.holds" : "band.kept");
-  if (state.what === "command") return dots([t(`command.state.${command.state}`), command.rollback ? t("band.to", { step: command.rollback.target_step }) : "", by(command), command.reason && `\u201c${command.reason}\u201d`]);
+  if (state.what === "command") return dots([t(`command.state.${command.state}`), command.rollback ? t("band.target", { step: command.rollback.target_step }) : "", by(command), command.reason && `\u201c${command.reason}\u201d`]);
   if (!command) return t("band.none_yet");
   const done = t(`band.last.${command.kind}`, { step: command.rollback?.target_step ?? command.step ?? "" });
   return dots([`${t("band.last")} ${done}, ${t(`command.state.${command.state}`)}`, moment(new Date(command.updated_at), now, { words: timeWords() }), by(command)]);

@@ -8,7 +8,9 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "path", "circle", "rect", "line", "use", "text", "clipPath"]);
 
-/** @typedef {Node | string | number | null | undefined | false} Child */
+/** @typedef {Node | string | number | null | undefined | false} Leaf */
+/** @typedef {Leaf | (Leaf | (Leaf | Leaf[])[])[]} Child */
+
 
 /**
  * One element. `style` takes an object and is set property by property: a style attribute would break the content policy.
@@ -47,7 +49,7 @@ export function patch(host, next) {
     const key = node instanceof Element ? node.getAttribute("data-key") : null;
     const old = key === null ? at : keyed.get(key) ?? null;
     if (old && same(old, node)) {
-      if (old === at) at = at.nextSibling; else host.insertBefore(old, at);
+      if (old === at) at = old.nextSibling; else host.insertBefore(old, at);
       sync(old, node);
     } else host.insertBefore(node, at);
   }

@@ -65,7 +65,7 @@ export function openRollback(context) {
       h("div", { class: "body stack" }, problemLine(problem), run.segment !== seen && h("div", { class: "notice" }, t("dialog.moved", { segment: run.segment })), countdownLine(run, context.left()),
         run.command && h("div", { class: "notice", "data-key": "other" }, t("dialog.other", { who: run.command.issued_by, what: t(`command.${run.command.kind}`) })),
         h("figure", { class: "chart flat", "data-key": "chart" }, h("header", {}, h("h3", {}, "train/grad_norm"), h("span", { class: "unit" }, t("rollback.log"))), plot),
-        h("fieldset", { "data-key": "pick" }, h("legend", { class: "sr" }, t("rollback.checkpoint")), h("div", { class: "pick" }, choices(run).map((c) => choice(c, chosen.id)))),
+        h("fieldset", { "data-key": "pick" }, h("legend", { class: "sr" }, t("rollback.checkpoint")), h("div", { class: "pick" }, choices(run).map((/** @type {any} */ c) => choice(c, chosen.id)))),
         h("fieldset", { "data-key": "data" }, h("legend", { class: "lbl" }, t("rollback.data", { from: step, to: run.step ?? step })), h("div", { class: "opts two" }, ["replay", "skip"].map((mode) => option(mode, chosen.data, run)))),
         form(chosen, run, clip === null || valid || !(clip <= 0))),
       h("footer", { "data-key": "foot" }, h("p", { class: "sum", role: "status" }, sentence(parts)), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "close" }, t("act.close")),

@@ -37,8 +37,12 @@ def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datet
     from_steps = standing.read_from_steps(connection, run_id)
     sign = domain.sign_against(facts.segment, facts.step, alerts_store.signs(connection, run_id), from_steps)
     judged = domain.judge(facts, sign, needs_scaler=standing.has_loss_scaler(connection, run_id))
-    saved_at = now if known is None else known.saved_at
-    _save(connection, Checkpoint(run_id, facts, judged, saved_at, now), None if known is None else known.judged, now)
+    if known is None:
+        _save(connection, Checkpoint(run_id, facts, judged, now, now), None, now)
+    elif known.judged == judged:
+        store.save_checkpoint(connection, replace(known, facts=facts))
+    else:
+        _save(connection, replace(known, facts=facts, judged=judged, changed_at=now), known.judged, now)
 
 
 def rejudge(connection: Connection, run_id: str, now: datetime) -> None:

@@ -39,6 +39,15 @@ def test_facts_are_kept_as_they_came_and_the_same_again_change_nothing(connectio
     assert len(data_of(connection, "checkpoint.changed")) == 1
 
 
+def test_new_facts_that_leave_the_verdict_as_it_was_are_kept_and_not_told(connection, trainer, clock):
+    trainer.save(5).send()
+    clock.advance(5)
+    trainer.save(5, size_bytes=9).send()
+    (checkpoint,) = store.read_checkpoints(connection, "run")
+    assert (checkpoint.facts.size_bytes, checkpoint.saved_at) == (9, checkpoint.changed_at)
+    assert len(data_of(connection, "checkpoint.changed")) == 1
+
+
 def test_a_checkpoint_is_written_then_sound_then_deleted(connection, trainer):
     for state in (C.WRITING, C.COMPLETE, C.DELETED):
         trainer.save(5, state=state)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from dataclasses import replace
 from datetime import timedelta
 
@@ -158,6 +159,32 @@ def test_after_a_rollback_a_rule_remembers_the_kept_stretch_and_nothing_of_the_o
         for run_id in ("rolled", "straight")
     ]
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_any_rewinds_nested_ones_too_the_rules_know_the_effective_curve_and_nothing_else(connection, clock, seed):
+    use_default_rules(connection)
+    chance = random.Random(seed)
+    wild = Trainer(connection, clock, run_id="wild").start()
+    curve = []
+    for segment in range(1, 7):
+        for _ in range(chance.randrange(5, 80)):
+            value = chance.choice([1 + chance.random(), 1 + chance.random(), 30.0, NAN, INF])
+            curve.append({"loss": value, "grad_norm": value, "overflow": float(not math.isfinite(value)), "scale": 1024.0})
+            wild.log(len(curve), **curve[-1])
+        del curve[chance.randrange(len(curve)) :]
+        wild.open_segment(segment + 1, len(curve))
+    wild.send(*sorted(chance.sample(range(1, len(wild.records)), 10)))
+    straight = Trainer(connection, clock, run_id="straight").start()
+    for step, values in enumerate(curve, 1):
+        straight.log(step, **values)
+    straight.send()
+    known = [
+        {each.rule_id: each.state["detector"] for each in rules_store.read_states(connection, run_id)}
+        for run_id in ("wild", "straight")
+    ]
+    assert known[1].items() <= known[0].items()
+    assert all(alert.onset_step <= len(curve) for alert in alerts_store.open_alerts(connection, "wild"))
 
 
 def test_a_restart_from_inside_the_trouble_keeps_its_alert_open_and_tells_nothing_twice(connection, trainer, clock):

@@ -53,7 +53,7 @@ def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: d
     fresh = domain.trim(batch, life.next_seq)
     if fresh is not None:
         _Taking(connection, run, life, now).take(fresh)
-        life = runs.speaking(connection, run, batch.incarnation, batch.rank)
+        life = replace(life, next_seq=fresh.last_seq + 1)
     return runs.reply(connection, life, now)
 
 

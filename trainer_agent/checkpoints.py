@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -229,12 +229,15 @@ class Catalogue:
 
 
 class Inspector:
-    """Inspects checkpoints in a thread of its own, at low priority, and writes their manifests.
+    """Inspects checkpoints in a thread of its own, at low priority, writes their manifests and tells of them there.
+
+    `tell` is called in that thread.
 
     Thread: `submit`, `withdraw`, `take_done` and `wait` are for the training thread; only `wait` blocks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[CheckpointSaved], None]) -> None:
+        self._tell = tell
         self._jobs: SimpleQueue[tuple[int, Save] | None] = SimpleQueue()
         self._done: SimpleQueue[CheckpointSaved] = SimpleQueue()
         self._lock = threading.Lock()
@@ -304,6 +307,7 @@ class Inspector:
                 with suppress(OSError):  # without its mark it is no target after a restart, which is the safe side
                     write_manifest(save, facts)
                 self._done.put(facts)
+                self._tell(facts)  # at once: the training may stand still for long
                 del self._wanted[save.directory]
                 self._changed.notify_all()
 

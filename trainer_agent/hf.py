@@ -93,6 +93,10 @@ def _tell(error: Exception, consequence: str) -> None:
     _voice.once(f"error {type(error).__name__}", f"{type(error).__name__}: {error}; an error of LossGuard, {consequence}")
 
 
+def _go_on(error: Exception) -> None:
+    _tell(error, "the training goes on")
+
+
 def _quietly(method: Method) -> Method:
     """The method with its errors said once instead of raised. An interrupt by the user passes through."""
 
@@ -101,7 +105,7 @@ def _quietly(method: Method) -> Method:
         try:
             method(*args, **kwargs)
         except Exception as error:
-            _tell(error, "the training goes on")
+            _go_on(error)
 
     return cast("Method", quiet)
 
@@ -269,6 +273,9 @@ class _Driver:
         """Trains to the end, over any number of rollbacks."""
         try:
             self._put_in()
+        except Exception as error:
+            _go_on(error)
+        try:
             while True:
                 output = self._trainer.train(resume_from_checkpoint=resume)
                 target = self._session.decision.target
@@ -303,7 +310,7 @@ class _Driver:
             try:
                 see(result)
             except Exception as error:
-                _tell(error, "the training goes on")
+                _go_on(error)
             return result
 
         setattr(owner, name, watched)
@@ -361,7 +368,7 @@ def _open_session(
         attributes=seen.attributes(),
     )
     monitor = Monitor(start, config, directory)
-    probes = Probes(from_forward=from_forward)
+    probes = Probes(from_forward=from_forward, on_error=_go_on)
     session = Session(
         monitor=monitor,
         identity=identity,

@@ -5,7 +5,8 @@ filter hides exactly what matters. The grad norm is the one before clipping. A s
 scale, because the optimizer's own flag stays silent with fused optimizers. Numbers on a GPU are copied without waiting for it
 and read one step late, under the number of their own step; on the CPU they are there at once.
 
-Thread: training, all of it. Nothing here catches errors: the caller does.
+Thread: training, all of it. The hooks run inside the user's forward pass, so their errors go to `on_error` and no further; all
+other errors are for the caller to catch.
 """
 
 import math
@@ -75,8 +76,15 @@ class _Step:
 class Probes:
     """Gathers one step at a time. `from_forward` takes the loss off the model's output; else the driver hands it in."""
 
-    def __init__(self, *, from_forward: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        *,
+        from_forward: bool,
+        on_error: Callable[[Exception], None] = lambda _: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.precision: Precision | None = None
+        self._on_error = on_error
         self._from_forward = from_forward
         self._clock = clock
         self._mark = clock()
@@ -101,12 +109,21 @@ class Probes:
         self._now, self._mark = _Step(), self._clock()
         self._waiting.clear()
         self._hooks = [
-            model.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            model.register_forward_hook(self._after_forward, with_kwargs=True),
+            model.register_forward_pre_hook(self._safe(self._before_forward), with_kwargs=True),
+            model.register_forward_hook(self._safe(self._after_forward), with_kwargs=True),
         ]
         if self.precision is None and look_inside:
             inside = list(model.modules())[1:] or [model]
-            self._looking = [module.register_forward_pre_hook(self._look) for module in inside]
+            self._looking = [module.register_forward_pre_hook(self._safe(self._look)) for module in inside]
+
+    def _safe(self, hook: Callable[..., None]) -> Callable[..., None]:
+        def safe(*args: Any) -> None:
+            try:
+                hook(*args)
+            except Exception as error:
+                self._on_error(error)
+
+        return safe
 
     def detach(self) -> None:
         """Takes the hooks off again."""

@@ -57,7 +57,7 @@ class Session:
         self.decision = Decision()
         self._monitor, self._identity, self._policy = monitor, identity, policy
         self._catalogue = Catalogue(output_dir, identity.run_id)
-        self._inspector, self._sampler = Inspector(), SystemSampler()
+        self._inspector, self._sampler = Inspector(monitor.record), SystemSampler()
         self._control = Control(monitor, policy, capabilities, find=self._find, check=self._check, idle=self._settle_checkpoints)
         self._cutter = cutter
         self._guard = guard.GuardState()
@@ -205,10 +205,9 @@ class Session:
         self._save_began = time.monotonic()
 
     def _settle_checkpoints(self) -> None:
-        """Tells of checkpoints inspected and of checkpoints gone."""
+        """Takes in the checkpoints inspected, and tells of those gone."""
         for facts in self._inspector.take_done():
             self._catalogue.add(facts)
-            self._monitor.record(facts)
         for facts in self._catalogue.take_vanished(time.time()):
             self._monitor.record(facts)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.utils.data import IterableDataset
-from training_kit import At, Book, HalfTrainer, Rows, Tape, tape, trainer, weights
+from training_kit import At, Book, HalfTrainer, Rows, Tape, tape, trainer, until, weights
 from transformers import TrainerCallback
 
 from trainer_agent.checkpoints import MANIFEST, stored_weights, weights_digest
@@ -145,7 +145,7 @@ def test_a_checkpoint_harmed_after_it_was_verified_is_refused_and_training_goes_
     book = Book()
 
     def order(**_):
-        deadline_wait(taped, "checkpoint-2")
+        until((tmp_path / "checkpoint-2" / MANIFEST).exists)  # it is inspected in the background
         harm(tmp_path / "checkpoint-2")
         taped.rollback(2)
 
@@ -155,11 +155,6 @@ def test_a_checkpoint_harmed_after_it_was_verified_is_refused_and_training_goes_
     assert book.steps == list(range(1, 8))
     if harm is vanish:
         assert [c.state for c in taped.checkpoints if c.checkpoint_id == "checkpoint-2"][-1] is CheckpointState.DELETED
-
-
-def deadline_wait(taped: Tape, name: str) -> None:
-    """The session inspects in the background; its records come at the boundaries before this one."""
-    assert any(c.checkpoint_id == name for c in taped.checkpoints)
 
 
 class Harmer(TrainerCallback):

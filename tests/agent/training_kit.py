@@ -1,6 +1,9 @@
 """A tiny GPT-2 in a real Trainer, and the real Monitor with its records at hand. Used by the `test_training_*` modules."""
 
+import gc
 import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from trainer_agent.wire.messages import CheckpointSaved, Record, Reply, Report, 
 from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase
 
 torch.set_num_threads(1)
+gc.freeze()  # each training collects garbage; what the imports made is none
 
 VOCABULARY, LENGTH = 64, 8
 
@@ -144,6 +148,14 @@ def trainer(folder: Path, *callbacks: TrainerCallback, kind: type[Trainer] = Tra
 
 def weights(of: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten().clone() for p in of.model.parameters()])
+
+
+def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+    """Waits for what another thread does; fails when it does not."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.01)
 
 
 @dataclass

@@ -60,6 +60,13 @@ class Delivery:
         """Whether there is nothing to send now, or nobody to send it to."""
         return self.stage is Stage.GONE or (self.stage is Stage.SENDING and not self.spool.waiting)
 
+    @property
+    def is_start_refused(self) -> bool:
+        """Whether the server took exception to the run's start itself, which sending again does not change."""
+        answer = self.last_answer
+        refusals = (Meaning.REFUSED_CONTENT, Meaning.TOO_LARGE)
+        return self.stage is Stage.ANNOUNCING and answer is not None and answer.meaning in refusals
+
     def attempt(self) -> float:
         """One request; seconds until the next."""
         if self.stage is Stage.GONE:
@@ -156,8 +163,8 @@ class Delivery:
             self._was_announced_again = True
             return AT_ONCE
         self.stage = Stage.GONE
-        text = "the server does not know this run any more: nothing more is sent; training goes on; records stay in"
-        self._voice.once("gone", f"{text} {self.spool.directory}")
+        text = "the server does not know this run: its records are not sent any more; training goes on; they stay in"
+        self._voice.once(f"gone {self.spool.directory}", f"{text} {self.spool.directory}")
         return NOTHING
 
     def _fail(self, retry_after: float | None) -> float:
@@ -179,6 +186,9 @@ class Delivery:
             self._voice.once(
                 "token", f"the server refuses the token ({answer.detail}): run `lossguard login URL`; records wait in {where}"
             )
+        elif self.is_start_refused:
+            text = f"the server refuses the start of this run ({answer.detail}): records wait in {where}"
+            self._voice.once("start", text)
         elif answer.meaning is Meaning.NOT_LOSSGUARD:
             text = f"what answers is not a LossGuard server ({answer.detail}): check LOSSGUARD_URL; records wait in {where}"
             self._voice.once("not lossguard", text)

@@ -100,8 +100,10 @@ class Sender:
 
     def _is_vain(self, began: int, is_ending: bool) -> bool:  # noqa: FBT001
         answer = self._answer
-        if answer is None or answer.meaning in NEEDS_A_PERSON:
-            return answer is not None
+        if answer is None:
+            return False
+        if answer.meaning in NEEDS_A_PERSON or self.delivery.is_start_refused:
+            return True
         return is_ending and answer.meaning is Meaning.UNREACHABLE and self._attempts >= began + 2
 
     def _guarded(self, loop: Callable[[], None]) -> None:
@@ -132,7 +134,7 @@ class Sender:
             while spool.waiting and not delivery.is_done and not self._stop.is_set():
                 pause = self._attempt(delivery)
                 spool.tend()
-                if pause > backoff.MOST_RETRY_AFTER_SECONDS or _is_refused(delivery):
+                if pause == NOTHING or delivery.is_start_refused:
                     return
                 self._rest(pause)
         finally:
@@ -214,9 +216,3 @@ class Sender:
             heard = self._heard
             while not self._stop.is_set() and self._heard == heard and (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
-
-
-def _is_refused(delivery: Delivery) -> bool:
-    answer = delivery.last_answer
-    refusals = {Meaning.REFUSED_CONTENT, Meaning.TOO_LARGE, Meaning.NOT_LOSSGUARD}
-    return delivery.stage is Stage.ANNOUNCING and answer is not None and answer.meaning in refusals

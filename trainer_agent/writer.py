@@ -20,7 +20,7 @@ from .wire.messages import Numbered
 
 ROUND_SECONDS = 0.010
 TEND_SECONDS = 0.5
-MOST_LATEST = 256
+MOST_LATEST = 100
 MOST_NAMES = 10_000
 
 

@@ -166,6 +166,12 @@ def test_a_refused_token_is_tried_seldom_and_said_once(make, said):
     assert len(said) == 1
 
 
+def test_a_start_that_is_refused_is_said_once_and_tried_seldom(make, said):
+    delivery = make(Scripted(*[Answer(Meaning.REFUSED_CONTENT, detail="422 name is empty")] * 5))
+    assert all(delivery.attempt() >= backoff.CRAWL_SECONDS for _ in range(5))
+    assert [("name is empty" in line) for line in said] == [True]
+
+
 def test_retry_after_is_obeyed(make):
     delivery = make(Scripted(Answer(Meaning.BUSY, retry_after=20.0)))
     assert delivery.attempt() == 20.5

@@ -1,0 +1,118 @@
+"""Monitor against the real server on SQLite, killed and started again under it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from trainer_agent.config import Config
+from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.voice import Voice
+from trainer_agent.wire.messages import Report, RunStart, SegmentStarted
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
+
+ROOT = Path(__file__).parents[2]
+
+
+class RealServer:
+    """`python -m server serve` in a folder of its own; comes back on the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "LOSSGUARD_DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT)}
+        self.ready = folder / "ready.json"
+        self.port = 0
+        self.start()
+        self.operator = self.run("token", "create", "--role", "operator", "--name", "test")
+
+    def run(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "server", *arguments]
+        return subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    def start(self) -> None:
+        self.ready.unlink(missing_ok=True)
+        arguments = ["serve", "--port", str(self.port), "--ready-file", str(self.ready)]
+        output = (self.folder / "server.log").open("a")
+        with output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "server", *arguments], env=self.environment, cwd=ROOT, stdout=output, stderr=output
+            )
+        deadline = time.monotonic() + 60
+        while not self.ready.exists():
+            assert self.process.poll() is None, (self.folder / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        told = json.loads(self.ready.read_text())
+        self.url, self.token = told["url"], Path(told["agent_token_file"]).read_text().strip()
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def ask(self, path: str, body: object = None) -> dict:
+        headers = {"Authorization": f"Bearer {self.operator}", "Idempotency-Key": "test-key-1"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers |= {"Content-Type": "application/json", "X-LossGuard": "1"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=20) as answer:
+            return json.loads(answer.read())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = RealServer(tmp_path_factory.mktemp("server"))
+    yield server
+    server.process.terminate()
+    server.process.wait(20)
+
+
+@pytest.fixture
+def monitor(server, tmp_path):
+    start = RunStart(new_incarnation(), new_incarnation(), "p", "n", capabilities=(CommandKind.STOP,))
+    monitor = Monitor(start, Config(server.url, server.token), tmp_path / "out" / ".lossguard", Voice(lambda _: None))
+    monitor.begin()
+    monitor.record(SegmentStarted(1, 0, SegmentCause.START, time.time()))
+    yield monitor
+    monitor.end(EndReason.FAILED, None, timeout_seconds=0.5)
+
+
+def test_every_point_arrives_once_though_the_server_is_killed_between(server, monitor):
+    for step in range(1, 401):
+        monitor.log({"train/loss": float("nan") if step == 77 else 1.0 / step, "train/grad_norm": 0.5}, step)
+        if step == 150:
+            assert monitor.flush(20)
+            server.kill()
+        if step == 250:
+            server.start()
+        time.sleep(0.001)
+    assert monitor.flush(60)
+    monitor.end(EndReason.FINISHED, 400, timeout_seconds=20)
+    found = server.ask(f"/api/runs/{monitor.start.run_id}/points?series=train/loss")["points"]
+    assert [(point["step"], point["value"]) for point in found] == [
+        (step, "NaN" if step == 77 else 1.0 / step) for step in range(1, 401)
+    ]
+    run = server.ask(f"/api/runs/{monitor.start.run_id}")
+    assert (run["state"], run["dropped_records"]) == ("finished", 0)
+
+
+def test_a_click_reaches_the_training_and_its_reports_come_back(server, monitor):
+    monitor.log({"train/loss": 1.0}, 1)
+    assert monitor.flush(20)
+    began = time.monotonic()
+    made = server.ask(f"/api/runs/{monitor.start.run_id}/commands", {"kind": "stop", "seen_segment": 1})
+    command = monitor.wait_for_command(10)
+    assert time.monotonic() - began < 2.0
+    assert command.command_id == made["command_id"]
+    for state in (CommandState.RUNNING, CommandState.SUCCEEDED):
+        monitor.record(Report(command.command_id, state, time.time(), 1))
+    assert monitor.flush(20)
+    (told,) = server.ask(f"/api/runs/{monitor.start.run_id}")["commands"]
+    assert [entry["state"] for entry in told["history"]] == ["queued", "delivered", "running", "succeeded"]

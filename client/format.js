@@ -55,6 +55,9 @@ const signed = (value, text) => (value < 0 ? MINUS + text : text);
 /** @param {string} text */
 const trimZeros = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
+/** A whole exponent in superscript. @param {number} exponent */
+const raised = (exponent) => (exponent < 0 ? "\u207b" : "") + String(Math.abs(exponent)).replace(/\d/g, (d) => "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[Number(d)]);
+
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti"];
 
 /**
@@ -62,7 +65,9 @@ const BINARY = ["", "Ki", "Mi", "Gi", "Ti"];
  * @param {number | null | undefined} value
  */
 export function powerOfTwo(value) {
-  if (value === null || value === undefined || !Number.isFinite(value) || value < 1024) return number(value);
+  if (value === null || value === undefined || !Number.isFinite(value) || value <= 0) return number(value);
+  if (value < 1 / 64 && Number.isInteger(Math.log2(value))) return `2${raised(Math.log2(value))}`;
+  if (value < 1024) return number(value);
   let rest = value, prefix = 0;
   while (rest >= 1024 && rest % 1024 === 0 && prefix < BINARY.length - 1) { rest /= 1024; prefix += 1; }
   return rest < 1024 ? String(rest) + BINARY[prefix] : number(value);

@@ -98,9 +98,23 @@ export function doing(run) {
   const active = run.command ?? (run.commands ?? []).find((/** @type {any} */ c) => ACTIVE.has(c.state)) ?? null;
   if (active && run.state !== "lost") return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
   if (run.state === "lost") return { busy: false, say: { key: "doing.waiting" }, what: "waiting", command: active };
-  if (run.phase === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
+  if (phaseNow(run) === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
   const last = (run.commands ?? [])[0] ?? null;
   return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: last ? "last" : "none", command: last };
+}
+
+const HEARTBEAT_SECONDS = 12; // a little over the agent's ten
+
+/**
+ * What the process is doing, where it is worth a word. The phase rides in heartbeats, so at the start of a segment it may
+ * still be that of the one before: then nothing is claimed.
+ * @param {any} run RunDetail
+ * @returns {string | null}
+ */
+export function phaseNow(run) {
+  const started = (run.segments ?? []).at(-1)?.started_at;
+  const young = started && (Date.parse(run.heard_at) - Date.parse(started)) / 1000 < HEARTBEAT_SECONDS;
+  return run.state === "running" && !young && ["evaluating", "saving", "rolling_back", "holding"].includes(run.phase) ? run.phase : null;
 }
 
 /** @param {any} run @returns {string | null} */
@@ -179,6 +193,9 @@ export function stepSeconds(run) {
   const latest = toNumber(run.latest?.["perf/step_seconds"]?.value);
   return latest !== null && Number.isFinite(latest) && latest > 0 ? latest : null;
 }
+
+/** A setting as it holds now: what the present segment changed or observed, else what the run started with. @param {any} run @param {string} name */
+export const setting = (run, name) => (run.segments ?? []).at(-1)?.attributes?.[name] ?? run.attributes?.[name] ?? null;
 
 /** Checkpoints as the dialog lists them, newest step first; each says whether it may be chosen. @param {any} run */
 export function choices(run) {

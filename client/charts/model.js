@@ -42,7 +42,7 @@ export function model(wish) {
   const dots = (wish.dots?.traces ?? []).map((trace) => cut(trace, look));
   const limit = wish.limit ?? null;
   const y = series.endsWith("_bytes") ? fromZero(inView) : yRange([...inView, ...dots].map((t) => t.values), {
-    log: base > 0, base: base || 10, robust: wish.robust, include: base === 10 && limit !== null ? [limit] : [] });
+    log: base > 0, base: base || 10, robust: wish.robust && series !== "train/learning_rate", include: base === 10 && limit !== null ? [limit] : [] });
   const bare = data.traces.length === 0; // no scale is made up for a chart without a point
   const perPixel = (look[1] - look[0]) / Math.max(1, width - MARGIN.left - MARGIN.right);
   const most = height > 200 ? 5 : 4;
@@ -104,7 +104,27 @@ function bands({ marks, look, brush }, perPixel) {
     return [...(fires > band.from ? [{ from: band.from, to: fires, kind: fill ? "warn" : "mute", fill }] : []), { from: fires, to: Math.max(to, fires), kind: band.kind, fill }];
   });
   if (brush) shown.push({ from: brush.from, to: brush.to, kind: "brush", fill: true });
-  return shown.filter((b) => b.to >= look[0] && b.from <= look[1]).map((b) => ({ ...b, from: Math.max(b.from, look[0]), to: Math.min(b.to, look[1]) }));
+  return flat(shown.filter((b) => b.to >= look[0] && b.from <= look[1]).map((b) => ({ ...b, from: Math.max(b.from, look[0]), to: Math.min(b.to, look[1]) })));
+}
+
+const GRAVEST_FIRST = ["brush", "crit", "warn", "mute"];
+
+/**
+ * Bands without overlap, the graver one winning: five alerts on the same steps are one tint, not five coats of it.
+ * @param {{ from: number, to: number, kind: string, fill: boolean }[]} all
+ */
+function flat(all) {
+  const edges = [...new Set(all.flatMap((b) => [b.from, b.to]))].sort((a, b) => a - b);
+  /** @type {{ from: number, to: number, kind: string, fill: boolean }[]} */
+  const out = [];
+  edges.slice(1).forEach((to, i) => {
+    const from = edges[i], over = all.filter((b) => b.from <= from && b.to >= to);
+    const kind = GRAVEST_FIRST.find((k) => over.some((b) => b.kind === k)), last = out.at(-1);
+    if (kind === undefined) return;
+    if (last && last.kind === kind && last.to === from) last.to = to;
+    else out.push({ from, to, kind, fill: kind !== "mute" });
+  });
+  return out;
 }
 
 /** @param {Wish} wish */

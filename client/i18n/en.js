@@ -2,6 +2,8 @@
 export default {
   time: { day: "d", hour: "h", minute: "min", second: "s", ago: "{} ago", weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"], date: "{y}-{m}-{d}" },
 
+  titles: {},
+
   menu: "Menu", theme: "Switch theme", keys: "Keys", signout: "Sign out", on: "On", off: "Off", optional: "(optional)", reason: "Reason", "reason.hint": "Shown with the command",
   "nav.runs": "Runs", "nav.alerts": "Alerts", "nav.webhooks": "Webhooks", "live.live": "Live", "live.away": "Reconnecting", "live.connecting": "Connecting",
   "role.operator": "operator", "role.viewer": "viewer", "role.agent": "agent", "role.admin": "admin",
@@ -38,11 +40,11 @@ export default {
   "crumbs.segment": "Segment {segment}", "crumbs.started": "started", "crumbs.ranks": "{ranks} ranks", dropped: "{count} records were dropped by the agent while it could not send. Counted, not guessed.",
 
   "figure.loss": "Loss", "figure.grad_norm": "Grad norm", "figure.loss_scale": "Loss scale", "figure.learning_rate": "Learning rate", "figure.step_time": "Step time", "figure.gpu_memory": "GPU memory", "figure.host_memory": "Host memory",
-  "figure.epoch": "Epoch", "figure.host": "Host", "figure.was": "was {value} at {step}", "figure.limit": "limit {value}", "figure.median": "median", "figure.of": "of {total}", "figure.no_scaler": "no scaler",
+  "figure.epoch": "Epoch", "figure.host": "Host", "figure.was": "was {value} at {step}", "figure.limit": "limit {value}", "figure.median": "median", "figure.no_scaler": "no scaler",
 
   "controls.range": "Range", "controls.whole": "Whole run", "controls.last": "Last {steps} steps", "controls.fixed": "{from}\u2013{to}", "controls.follow": "Follow live", "controls.smoothing": "Smoothing", "controls.log": "Log y", "controls.robust": "Robust range",
   "group.loss": "Loss and gradients", "group.precision": "Precision and schedule", "group.speed": "Speed and memory", "group.other": "Other series",
-  "chart.before_clipping": "before clipping", "chart.host_memory": "GiB, host memory of the process", "chart.skipped": "{steps} steps skipped", "chart.skipped.one": "1 step skipped", "chart.skipped.least": "{steps} or more steps skipped", "chart.none_skipped": "no step skipped",
+  "chart.before_clipping": "before clipping", "chart.host_memory": "GiB on the host", "chart.skipped": "{steps} steps skipped", "chart.skipped.one": "1 step skipped", "chart.skipped.least": "{steps} or more steps skipped", "chart.none_skipped": "no step skipped",
   "chart.table": "Show as table", "chart.enlarge": "Enlarge", "chart.raw": "raw", "chart.rank": "rank {rank}", "chart.superseded": "superseded", "chart.step": "step {step}", "chart.first_sign": "first sign", "chart.restart": "restart", "chart.rolled_back": "rolled back",
   "chart.limit": "limit", "chart.off_scale": "off scale", "chart.back_to": "back to {step}", "chart.lost": "{steps} steps are lost", "chart.none": "No point in this range.", "chart.empty": "no point yet", "chart.alt": "{name} from step {from} to {to}, last value {last}, {odd} points not finite",
   "table.about": "The newest {shown} of the {all} points the chart shows.",

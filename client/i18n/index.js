@@ -32,10 +32,10 @@ export function t(key, values = {}) {
 export const timeWords = () => /** @type {any} */ (LANGUAGES[current].words).time;
 
 /**
- * A rule's title: ours are translated by id, one that a person wrote is shown as written.
- * @param {{ rule_id?: string, title: string }} alert
+ * An alert's title: those of the default rules are translated, one that a person wrote is shown as written.
+ * @param {{ title: string }} alert
  */
 export function alertTitle(alert) {
-  const own = /** @type {Record<string, any>} */ (LANGUAGES[current].words)[`title.${alert.title}`];
-  return typeof own === "string" ? own : alert.title;
+  const titles = /** @type {Record<string, string>} */ (LANGUAGES[current].words.titles);
+  return Object.hasOwn(titles, alert.title) ? titles[alert.title] : alert.title;
 }

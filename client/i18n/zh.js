@@ -2,6 +2,8 @@
 export default {
   time: { day: "天", hour: "小时", minute: "分钟", second: "秒", ago: "{}前", weekdays: ["周日", "周一", "周二", "周三", "周四", "周五", "周六"], date: "{y}-{m}-{d}" },
 
+  titles: { "Loss is NaN": "损失为 NaN", "Steps are skipped": "连续跳步", "Grad norm spikes": "梯度范数突增", "Loss scale collapses": "损失缩放崩塌", "Grad norm over 10": "梯度范数超过 10", "Loss rises": "损失连升", "Needs a person": "需要人处理" },
+
   menu: "菜单", theme: "切换主题", keys: "快捷键", signout: "退出", on: "开", off: "关", optional: "（可选）", reason: "原因", "reason.hint": "与指令一同显示",
   "nav.runs": "训练", "nav.alerts": "告警", "nav.webhooks": "Webhook", "live.live": "实时", "live.away": "重新连接中", "live.connecting": "连接中",
   "role.operator": "操作员", "role.viewer": "访客", "role.agent": "代理", "role.admin": "管理员",
@@ -38,11 +40,11 @@ export default {
   "crumbs.segment": "第 {segment} 段", "crumbs.started": "开始于", "crumbs.ranks": "{ranks} 个进程", dropped: "代理无法发送时丢弃了 {count} 条记录。已计数，不作猜测。",
 
   "figure.loss": "损失", "figure.grad_norm": "梯度范数", "figure.loss_scale": "损失缩放", "figure.learning_rate": "学习率", "figure.step_time": "单步用时", "figure.gpu_memory": "显存", "figure.host_memory": "主机内存",
-  "figure.epoch": "轮次", "figure.host": "主机", "figure.was": "{step} 步为 {value}", "figure.limit": "上限 {value}", "figure.median": "中位数", "figure.of": "/ {total}", "figure.no_scaler": "无缩放器",
+  "figure.epoch": "轮次", "figure.host": "主机", "figure.was": "{step} 步为 {value}", "figure.limit": "上限 {value}", "figure.median": "中位数", "figure.no_scaler": "无缩放器",
 
   "controls.range": "范围", "controls.whole": "整个训练", "controls.last": "最近 {steps} 步", "controls.fixed": "{from}–{to}", "controls.follow": "跟随最新", "controls.smoothing": "平滑", "controls.log": "对数纵轴", "controls.robust": "稳健范围",
   "group.loss": "损失与梯度", "group.precision": "精度与调度", "group.speed": "速度与内存", "group.other": "其他序列",
-  "chart.before_clipping": "裁剪前", "chart.host_memory": "GiB，进程的主机内存", "chart.skipped": "跳过 {steps} 步", "chart.skipped.one": "跳过 1 步", "chart.skipped.least": "至少跳过 {steps} 步", "chart.none_skipped": "没有跳过的步",
+  "chart.before_clipping": "裁剪前", "chart.host_memory": "GiB，主机内存", "chart.skipped": "跳过 {steps} 步", "chart.skipped.one": "跳过 1 步", "chart.skipped.least": "至少跳过 {steps} 步", "chart.none_skipped": "没有跳过的步",
   "chart.table": "以表格显示", "chart.enlarge": "放大", "chart.raw": "原始值", "chart.rank": "进程 {rank}", "chart.superseded": "已被取代", "chart.step": "第 {step} 步", "chart.first_sign": "最早征兆", "chart.restart": "重启", "chart.rolled_back": "回滚",
   "chart.limit": "上限", "chart.off_scale": "超出范围", "chart.back_to": "回到第 {step} 步", "chart.lost": "丢失 {steps} 步", "chart.none": "这个范围内没有数据。", "chart.empty": "还没有数据", "chart.alt": "{name}，第 {from} 到 {to} 步，最新值 {last}，{odd} 个非有限值",
   "table.about": "图中 {all} 个点里最新的 {shown} 个。",

@@ -2,7 +2,7 @@
 import { ApiError, api } from "../api.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
-import { firing, mayCommand, remaining, worstAlert } from "../reducers.js";
+import { firing, mayCommand, remaining, setting, worstAlert } from "../reducers.js";
 import { createLifeline } from "../charts/lifeline.js";
 import { createPanel } from "../charts/panel.js";
 import { alertTitle, t } from "../i18n/index.js";
@@ -146,7 +146,7 @@ function askCancel(run, cancel) {
 
 /** @param {any} run */
 function crumbs(run) {
-  const tags = [run.attributes?.precision_observed ?? run.attributes?.precision, run.project].filter(Boolean);
+  const tags = [setting(run, "precision"), run.project].filter(Boolean);
   return h("div", { class: "crumbs" }, h("a", { href: "/" }, t("nav.runs")), " ", h("span", {}, "/"), " ", h("h1", {}, run.name), tags.map((tag) => h("span", { class: "tag" }, tag)),
     h("span", { class: "hide-phone" }, t("crumbs.segment", { segment: run.segment }), " \u00b7 ", t("crumbs.started"), " ", when(run.created_at), ` \u00b7 ${run.integration}`, run.world_size > 1 && ` \u00b7 ${t("crumbs.ranks", { ranks: run.world_size })}`));
 }

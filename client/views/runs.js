@@ -117,7 +117,7 @@ function row(run, left) {
   const loss = latest(run, "train/loss"), norm = latest(run, "train/grad_norm"), scale = latest(run, "amp/loss_scale");
   const odd = (/** @type {number | null} */ v) => (v !== null && !Number.isFinite(v) ? " crit strong" : "");
   const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : run.state_reason;
-  const tags = [run.project, run.attributes?.precision_observed ?? run.attributes?.precision].filter(Boolean);
+  const tags = [run.project, run.attributes?.precision].filter(Boolean);
   return h("tr", { class: tone === "crit" ? "trouble" : tone === "warn" ? "watch" : null, "data-key": run.run_id, "data-act": "row", "data-id": run.run_id },
     h("td", { class: "c-name" }, h("a", { class: "name", href: runPath(run.run_id), title: run.name }, run.name), h("span", { class: "tags" }, tags.map((tag) => h("span", { class: "tag" }, tag)))),
     h("td", { class: "c-state" }, runState(run.state), reason && h("span", { class: "reason", title: reason }, reason)),

@@ -1,6 +1,6 @@
 /** The status band: is it running, is it dying, what is being done. Three cells that can be read from across a room. */
 import { countdown as digits, duration, moment, toNumber } from "../format.js";
-import { endsAt, health, doing, ENDED } from "../reducers.js";
+import { ENDED, doing, endsAt, health, phaseNow } from "../reducers.js";
 import { alertTitle, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
@@ -22,7 +22,7 @@ function stateCell(run, now) {
   const progress = run.step === null ? t("band.no_step") : run.total_steps ? t("band.steps", { step: run.step, total: run.total_steps }) : t("band.step", { step: run.step });
   const sub = run.state === "lost" ? [t("band.heard"), " ", when(run.heard_at, { seconds: true }), run.step !== null && ` \u00b7 ${t("chart.step", { step: run.step })}`]
     : dots([ENDED.has(run.state) && run.ended_at ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}` : progress,
-      ends && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }), run.phase && !["training", "starting", "ending"].includes(run.phase) && t(`phase.${run.phase}`)]);
+      ends && phaseNow(run) !== "holding" && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }), phaseNow(run) && t(`phase.${phaseNow(run)}`)]);
   return h("div", { class: "state-cell" }, h("span", { class: "ask" }, t("band.state")), h("span", { class: "say" }, glyph(run.state), t(`state.${run.state}`)), h("span", { class: "sub" }, sub),
     share !== null && meter(share, "", { role: "progressbar", "aria-valuenow": run.step ?? 0, "aria-valuemin": 0, "aria-valuemax": run.total_steps, "aria-label": t("band.progress") }));
 }
@@ -84,7 +84,7 @@ function countdownText(count, proposed) {
 /** @param {any} run @param {any} state @param {Date} now */
 function doingText(run, state, now) {
   const command = state.command;
-  if (state.what === "waiting") return t(run.phase === "holding" && run.state !== "lost" ? "band.holds" : "band.kept");
+  if (state.what === "waiting") return t(phaseNow(run) === "holding" ? "band.holds" : "band.kept");
   if (state.what === "command") return dots([t(`command.state.${command.state}`), command.rollback ? t("band.target", { step: command.rollback.target_step }) : "", by(command), command.reason && `\u201c${command.reason}\u201d`]);
   if (!command) return t("band.none_yet");
   const done = t(`band.last.${command.kind}`, { step: command.rollback?.target_step ?? command.step ?? "" });

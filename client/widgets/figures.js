@@ -21,7 +21,7 @@ export function figures(run, lastFiniteLoss, medianSeconds) {
     cell(run, "train/learning_rate", t("figure.learning_rate"), number, ""),
     plain(t("figure.step_time"), duration(seconds, timeWords()), medianSeconds === null ? "" : t("figure.median")),
     plain(gpu === null ? t("figure.host_memory") : t("figure.gpu_memory"), gibibytes(gpu ?? host), (gpu ?? host) === null ? "" : "GiB"),
-    plain(t("figure.epoch"), epoch === null ? "\u2013" : epoch.toFixed(2), toNumber(attributes.num_train_epochs) === null ? "" : t("figure.of", { total: number(toNumber(attributes.num_train_epochs)) })),
+    plain(t("figure.epoch"), epoch === null ? "\u2013" : epoch.toFixed(2), ""),
     plain(t("figure.host"), run.host || "\u2013", String(attributes.device_name ?? attributes.device ?? "")),
   ];
   return h("dl", { class: "figures", "data-key": "figures" }, cells);

@@ -4,7 +4,7 @@
  */
 import { ApiError, api } from "../api.js";
 import { countdown as digits, duration, number, toNumber } from "../format.js";
-import { choices, orderSentence, stepSeconds } from "../reducers.js";
+import { choices, orderSentence, setting, stepSeconds } from "../reducers.js";
 import { emptySeries } from "../series.js";
 import { timeline } from "../timeline.js";
 import { createChart } from "../charts/chart.js";
@@ -40,7 +40,7 @@ function countdownLine(run, left) {
  */
 export function openRollback(context) {
   const first = context.run(), key = idempotencyKey(), seen = first.segment;
-  const chosen = { id: first.proposal.target, data: first.proposal.first_sign_step === null ? "replay" : "skip", clip: first.attributes?.max_grad_norm ? "" : "1.0", reason: "" };
+  const chosen = { id: first.proposal.target, data: first.proposal.first_sign_step === null ? "replay" : "skip", clip: toNumber(setting(first, "max_grad_norm")) ? "" : "1.0", reason: "" };
   let problem = /** @type {any} */ (null), sending = false;
   const dialog = openDialog({ label: t("rollback.title", { name: first.name }), closed: () => chart.destroy() });
   const plot = h("div", { class: "plot pick-plot", role: "img", "data-own": true });
@@ -109,7 +109,7 @@ function option(mode, chosen, run) {
 
 /** @param {any} chosen @param {any} run @param {boolean} ok */
 function form(chosen, run, ok) {
-  const now = toNumber(run.attributes?.max_grad_norm ?? null);
+  const now = toNumber(setting(run, "max_grad_norm"));
   return h("div", { class: "form", "data-key": "form" },
     h("div", { class: "field c3 wide" }, h("label", { for: "clip" }, t("rollback.clip")), h("div", { class: "unit-in" },
       h("input", { class: ok ? "input" : "input bad", id: "clip", name: "clip", inputmode: "decimal", value: chosen.clip, "aria-invalid": ok ? null : "true", "aria-describedby": "clip-hint" }), h("span", {}, now ? t("rollback.now", { value: number(now) }) : t("rollback.now_off"))),

@@ -18,7 +18,7 @@ export const severityBadge = (severity, text, more = "") => h("span", { class: `
 
 /** How an alert stands. @param {any} alert */
 export function alertState(alert) {
-  if (alert.state === "firing") return h("span", { class: "badge crit" }, glyph("firing"), t("alert.firing"));
+  if (alert.state === "firing") return severityBadge(alert.severity, t("alert.firing"));
   if (alert.state === "pending") return h("span", { class: "badge warn" }, glyph("pending"), t("alert.pending"));
   if (alert.state === "recovering") return h("span", { class: "badge mute" }, t("alert.recovering"));
   return h("span", { class: alert.closed_because === "recovered" ? "badge good" : "badge mute" }, glyph(alert.closed_because === "recovered" ? "finished" : "back"),

@@ -20,6 +20,7 @@ test("numbers keep about four digits and no thousands separator", () => {
 
 test("a loss scale is a power of two", () => {
   assert.deepEqual([65536, 32, 1024, 2 ** 20, 2 ** 24, 512, 1500].map(powerOfTwo), ["64Ki", "32", "1Ki", "1Mi", "16Mi", "512", "1500"]);
+  assert.deepEqual([2 ** -19, 0.5, 0, 0.3].map(powerOfTwo), ["2⁻¹⁹", "0.5", "0", "0.3"]); // a dead run's scale slides below 1
   assert.equal(valueFormat("amp/loss_scale")(131072), "128Ki");
 });
 

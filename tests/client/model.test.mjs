@@ -53,6 +53,12 @@ test("a band is never thinner than four pixels and ends with the view", () => {
   assert.deepEqual(pending.map((b) => [b.from, b.to, b.kind]), [[50, 70, "warn"], [70, 99, "crit"]]);
 });
 
+test("alerts on the same steps are one tint, the graver winning", () => {
+  const alert = (onset, severity) => ({ state: "firing", severity, onset_step: onset, firing_step: onset, resolved_step: null, series: "train/loss", title: "x" });
+  const { bands } = model(wish({ marks: timeline({ alerts: [alert(20, "warning"), alert(40, "critical"), alert(30, "warning"), alert(50, "critical"), alert(10, "info")] }) }));
+  assert.deepEqual(bands.map((b) => [b.from, b.to, b.kind, b.fill]), [[10, 20, "mute", false], [20, 40, "warn", true], [40, 99, "crit", true]]);
+});
+
 test("labels that would cover one another are left out", () => {
   const marks = timeline({ segments: [{ segment: 0, cause: "start", from_step: 0, last_step: 99 }, { segment: 1, cause: "restart", from_step: 50, last_step: 99 }, { segment: 2, cause: "rollback", from_step: 52, last_step: 99 }] });
   assert.deepEqual(model(wish({ marks })).labels.map((l) => l.text), ["restart"]);

@@ -35,6 +35,12 @@ test("a countdown comes before a command, a command before what was done last", 
   assert.equal(doing(run({ state: "stopped", commands: [{ kind: "stop", state: "succeeded" }] })).say.key, "doing.stopped");
 });
 
+test("a phase from before the segment began is not claimed", () => {
+  const held = (seconds) => run({ phase: "holding", heard_at: "2026-04-02T12:01:00Z", segments: [{ from_step: 1, started_at: new Date(Date.parse("2026-04-02T12:01:00Z") - seconds * 1000).toISOString() }] });
+  assert.equal(doing(held(3)).say.key, "doing.nothing");
+  assert.equal(doing(held(60)).say.key, "doing.holding");
+});
+
 test("a button that cannot be obeyed always has its reason", () => {
   const bare = run({ capabilities: ["stop"], incapable_because: "The bare callback cannot roll back." });
   assert.deepEqual(mayCommand(bare, "rollback"), { enabled: false, why: "The bare callback cannot roll back." });

@@ -8,7 +8,7 @@ const places = (text) => [...text.matchAll(/\{\w*\}/g)].map(([p]) => p).sort();
 
 test("both dictionaries have the same keys and the same places", () => {
   assert.deepEqual(Object.keys(en).sort(), Object.keys(zh).sort());
-  for (const key of Object.keys(en)) if (key !== "time") assert.deepEqual(places(zh[key]), places(en[key]), key);
+  for (const key of Object.keys(en)) if (typeof en[key] === "string") assert.deepEqual(places(zh[key]), places(en[key]), key);
 });
 
 test("addresses lead to views, and a run's id survives them", () => {

@@ -1,6 +1,5 @@
 """A webhook receiver as somebody's own program would have one: verifies each message before it believes it."""
 
-import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,7 +68,5 @@ class Receiver:
 def line(message: dict[str, Any]) -> str:
     """One received message in one line."""
     data = message.get("data", {})
-    step = "" if data.get("step") is None else f" at step {data['step']}"
-    return (
-        f"{message.get('type')}: {data.get('title')}{step}. {data.get('text') or ''}".strip() if message else json.dumps(message)
-    )
+    step = f" at step {data['step']}" if message.get("type") in {"alert.firing", "alert.resolved"} else ""
+    return f"{message.get('type')}: {data.get('title')}{step}. {data.get('text') or ''}".strip() if message else "no message"

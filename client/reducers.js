@@ -39,10 +39,14 @@ export function grade(run) {
   return "";
 }
 
-/** The firing alert that a person should hear of first: the gravest, and of those the newest. For the list of a RunDetail. @param {any} run */
+/**
+ * The firing alert that a person should hear of first: the gravest, and of those the earliest, as the server chooses for a
+ * RunSummary.
+ * @param {any} run RunDetail
+ */
 export function worstAlert(run) {
   const weight = /** @type {Record<string, number>} */ ({ info: 0, warning: 1, critical: 2 });
-  return firing(run).sort((a, b) => weight[b.severity] - weight[a.severity] || (b.firing_step ?? -1) - (a.firing_step ?? -1))[0] ?? null;
+  return firing(run).sort((a, b) => weight[b.severity] - weight[a.severity] || a.onset_step - b.onset_step)[0] ?? null;
 }
 
 /** Firing or recovering alerts above `info`. @param {any} run @returns {any[]} */

@@ -41,10 +41,10 @@ function lines(run) {
     .map((/** @type {any} */ s) => ({ step: s.from_step, cause: s.cause, segment: s.segment }));
 }
 
-/** @param {any} run @returns {Mark[]} */
+/** Superseded ones first: where a step was saved twice, the living mark lies on top. @param {any} run @returns {Mark[]} */
 function checkpoints(run) {
   return (run.checkpoints ?? []).map((/** @type {any} */ c) => ({ step: c.step, state: c.state, id: c.checkpoint_id, superseded: Boolean(c.superseded) }))
-    .sort((/** @type {Mark} */ a, /** @type {Mark} */ b) => a.step - b.step);
+    .sort((/** @type {Mark} */ a, /** @type {Mark} */ b) => Number(b.superseded) - Number(a.superseded) || a.step - b.step);
 }
 
 /**

@@ -17,7 +17,7 @@ export default {
   "command.stop": "Stop", "command.rollback": "Roll back", "command.rollback_to": "Roll back to {step}",
   "command.state.queued": "queued", "command.state.delivered": "delivered", "command.state.running": "running", "command.state.succeeded": "succeeded", "command.state.failed": "failed", "command.state.unconfirmed": "unconfirmed",
   "command.state.rejected": "rejected", "command.state.cancelled": "cancelled", "command.state.expired": "expired", "command.state.superseded": "superseded",
-  "phase.evaluating": "evaluating", "phase.saving": "saving a checkpoint", "phase.rolling_back": "rolling back", "phase.holding": "held at a step boundary",
+  "phase.evaluating": "evaluating", "phase.saving": "saving a checkpoint", "phase.rolling_back": "rolling back", "phase.holding": "held",
 
   "act.rollback": "Roll back\u2026", "act.stop": "Stop\u2026", "act.now.rollback": "Roll back now", "act.now.stop": "Stop now", "act.cancel": "Cancel", "act.cancel.rollback": "Cancel rollback", "act.cancel.stop": "Cancel stop",
   "act.open": "Open", "act.close": "Close", "act.copy": "Copy", "act.copied": "Copied", "act.selected": "Selected: copy it with the keyboard", "act.done": "Done", "act.delete": "Delete",
@@ -56,7 +56,7 @@ export default {
   "col.grad_norm": "Grad norm", "col.alerts": "Alerts", "col.loss_scale": "Loss scale", "col.memory": "Memory GiB", "col.host": "Host", "col.host_short": "host", "col.heard": "Heard", "label.loss": "loss", "label.grad_norm": "grad norm",
 
   "filter.all": "All", "filter.needs": "Needs you", "filter.running": "Running", "filter.ended": "Ended",
-  "runs.search": "Search name, project, host", "runs.needs": "Needs you", "runs.calm": "All {count} runs are healthy", "runs.calm.one": "The one run is healthy", "runs.calm.none": "No run is under way", "runs.more": "and {count} more", "runs.acts": "Acts",
+  "runs.search": "Search name, project, host", "runs.needs": "Needs you", "runs.calm": "All {count} runs are healthy", "runs.calm.one": "The one run is healthy", "runs.calm.none": "No run is under way", "runs.more": "and {count} more", "runs.unheard": "not heard from for {span}", "runs.acts": "Acts",
   "runs.sign.same": "since step {step}", "runs.sign": "since step {step}, first sign at {first}", "runs.countdown.rollback": "Rolling back to step {step} in {clock}", "runs.countdown.stop": "Stopping in {clock}", "runs.reason.rollback": "rolling back in {clock}", "runs.reason.stop": "stopping in {clock}",
   "runs.no_match": "No run matches", "runs.no_match.text": "{count} runs without the filter.", "runs.clear": "Clear filter", "runs.empty": "No run yet", "runs.empty.text": "Add these lines to your script and start it. The run shows up here within a second.",
 

@@ -17,7 +17,7 @@ export default {
   "command.stop": "停止", "command.rollback": "回滚", "command.rollback_to": "回滚到第 {step} 步",
   "command.state.queued": "已排队", "command.state.delivered": "已送达", "command.state.running": "执行中", "command.state.succeeded": "已成功", "command.state.failed": "失败", "command.state.unconfirmed": "未确认",
   "command.state.rejected": "被拒绝", "command.state.cancelled": "已取消", "command.state.expired": "已过期", "command.state.superseded": "被取代",
-  "phase.evaluating": "评估中", "phase.saving": "正在保存检查点", "phase.rolling_back": "回滚中", "phase.holding": "停在步间等待",
+  "phase.evaluating": "评估中", "phase.saving": "正在保存检查点", "phase.rolling_back": "回滚中", "phase.holding": "停在步间",
 
   "act.rollback": "回滚…", "act.stop": "停止…", "act.now.rollback": "立即回滚", "act.now.stop": "立即停止", "act.cancel": "取消", "act.cancel.rollback": "取消回滚", "act.cancel.stop": "取消停止",
   "act.open": "打开", "act.close": "关闭", "act.copy": "复制", "act.copied": "已复制", "act.selected": "已选中，请用键盘复制", "act.done": "完成", "act.delete": "删除",
@@ -56,7 +56,7 @@ export default {
   "col.grad_norm": "梯度范数", "col.alerts": "告警", "col.loss_scale": "损失缩放", "col.memory": "内存 GiB", "col.host": "主机", "col.host_short": "主机", "col.heard": "消息", "label.loss": "损失", "label.grad_norm": "梯度范数",
 
   "filter.all": "全部", "filter.needs": "需要处理", "filter.running": "运行中", "filter.ended": "已结束",
-  "runs.search": "搜索名称、项目、主机", "runs.needs": "需要处理", "runs.calm": "{count} 个训练都健康", "runs.calm.one": "唯一的训练健康", "runs.calm.none": "没有进行中的训练", "runs.more": "还有 {count} 个", "runs.acts": "处置",
+  "runs.search": "搜索名称、项目、主机", "runs.needs": "需要处理", "runs.calm": "{count} 个训练都健康", "runs.calm.one": "唯一的训练健康", "runs.calm.none": "没有进行中的训练", "runs.more": "还有 {count} 个", "runs.unheard": "已 {span} 没有消息", "runs.acts": "处置",
   "runs.sign.same": "自第 {step} 步起", "runs.sign": "自第 {step} 步起，最早征兆在 {first} 步", "runs.countdown.rollback": "{clock} 后回滚到第 {step} 步", "runs.countdown.stop": "{clock} 后停止", "runs.reason.rollback": "{clock} 后回滚", "runs.reason.stop": "{clock} 后停止",
   "runs.no_match": "没有符合的训练", "runs.no_match.text": "不加筛选共有 {count} 个训练。", "runs.clear": "清除筛选", "runs.empty": "还没有训练", "runs.empty.text": "把这几行加进脚本并启动，一秒内就会出现在这里。",
 

@@ -84,7 +84,7 @@ function attention(run, left) {
   const badge = run.state === "lost" ? h("span", { class: "badge warn" }, glyph("lost"), t("state.lost")) : worst ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "") : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
   const fired = worst?.firing_step ?? worst?.onset_step, sign = worst && t(fired === worst.onset_step ? "runs.sign.same" : "runs.sign", { step: fired, first: worst.onset_step });
   return h("div", { class: grave ? "attn" : "attn watch", "data-key": run.run_id }, badge,
-    h("div", { class: "what" }, h("b", {}, run.name), " ", h("span", { class: "soft" }, run.state === "lost" ? run.state_reason : sign),
+    h("div", { class: "what" }, h("b", {}, run.name), " ", h("span", { class: "soft" }, run.state === "lost" ? reasonOf(run, new Date()) : sign),
       run.countdown && h("p", {}, countdownWords(run.countdown, left(run)))),
     h("span", { class: "acts" }, h("a", { class: grave ? "btn primary" : "btn", href: runPath(run.run_id) }, t("act.open")), " ",
       run.countdown && h("button", { class: "btn", "data-act": "cancel-countdown", "data-id": run.run_id }, t(`act.cancel.${run.countdown.kind}`))));
@@ -116,7 +116,7 @@ function row(run, left) {
   const over = ENDED.has(run.state), tone = over ? "" : grade(run), now = new Date();
   const loss = latest(run, "train/loss"), norm = latest(run, "train/grad_norm"), scale = latest(run, "amp/loss_scale");
   const odd = (/** @type {number | null} */ v) => (v !== null && !Number.isFinite(v) ? " crit strong" : "");
-  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : run.state_reason;
+  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : reasonOf(run, now);
   const tags = [run.project, run.attributes?.precision].filter(Boolean);
   return h("tr", { class: tone === "crit" ? "trouble" : tone === "warn" ? "watch" : null, "data-key": run.run_id, "data-act": "row", "data-id": run.run_id },
     h("td", { class: "c-name" }, h("a", { class: "name", href: runPath(run.run_id), title: run.name }, run.name), h("span", { class: "tags" }, tags.map((tag) => h("span", { class: "tag" }, tag)))),
@@ -126,6 +126,9 @@ function row(run, left) {
     h("td", { class: "c-alert" }, run.alerts.worst && severityBadge(run.alerts.worst.severity, alertTitle(run.alerts.worst))), h("td", { class: "num c-scale" }, powerOfTwo(scale)), memory(run),
     h("td", { class: "c-host quiet" }, run.host), h("td", { class: "num c-upd quiet" }, run.heard_at ? shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) : "\u2013"));
 }
+
+/** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
+const reasonOf = (run, now) => run.state_reason || (run.state === "lost" && run.heard_at ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) }) : "");
 
 /** @param {any} run @param {string} tone @param {Date} now */
 function progress(run, tone, now) {

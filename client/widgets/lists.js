@@ -33,7 +33,7 @@ export function alertTable(alerts, { runs = false } = {}) {
 }
 
 /** From the first sign to where it ended. @param {any} alert */
-const steps = (alert) => alert.resolved_step === null || alert.resolved_step === undefined ? `${alert.onset_step} \u2013` : `${alert.onset_step} \u2013 ${alert.resolved_step}`;
+const steps = (alert) => alert.resolved_step === null || alert.resolved_step === undefined ? `${alert.onset_step}${alert.state === "resolved" ? "" : " \u2013"}` : `${alert.onset_step} \u2013 ${alert.resolved_step}`;
 
 /** @param {any[]} commands */
 export function commandList(commands) {

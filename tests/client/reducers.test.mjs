@@ -19,8 +19,8 @@ test("a lost run's health is unknown, never healthy", () => {
   assert.equal(health(run({})).say.key, "health.healthy");
 });
 
-test("health names the gravest alert, and of those the newest; info is not trouble", () => {
-  const state = health(run({ alerts: [alert({ title: "Grad norm ramps", severity: "warning", onset_step: 4958 }), alert({ title: "Steps skipped", firing_step: 5023 }), alert({})] }));
+test("health names the gravest alert, and of those the earliest; info is not trouble", () => {
+  const state = health(run({ alerts: [alert({ title: "Grad norm ramps", severity: "warning", onset_step: 4958 }), alert({}), alert({ title: "Steps skipped", onset_step: 5021 })] }));
   assert.deepEqual([state.say, state.grade, state.count, state.firstSign], ["Loss is NaN", "crit", 3, 4958]);
   assert.equal(health(run({ alerts: [alert({ severity: "info" }), alert({ state: "resolved" })] })).say.key, "health.healthy");
 });

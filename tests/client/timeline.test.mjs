@@ -21,9 +21,9 @@ test("starts are no marks, restarts and rollbacks are", () => {
   assert.deepEqual(timeline({ segments: [segment(0, 0, 9), segment(1, 5, 9, "restart"), segment(2, 4, 9)] }).lines, [{ step: 5, cause: "restart", segment: 1 }, { step: 4, cause: "rollback", segment: 2 }]);
 });
 
-test("checkpoints come by step, with what became of them", () => {
+test("checkpoints come by step, superseded ones beneath", () => {
   const marks = timeline({ checkpoints: [{ checkpoint_id: "b", step: 9, state: "unsound", superseded: true }, { checkpoint_id: "a", step: 3, state: "sound" }] }).checkpoints;
-  assert.deepEqual(marks, [{ step: 3, state: "sound", id: "a", superseded: false }, { step: 9, state: "unsound", id: "b", superseded: true }]);
+  assert.deepEqual(marks, [{ step: 9, state: "unsound", id: "b", superseded: true }, { step: 3, state: "sound", id: "a", superseded: false }]);
 });
 
 test("only a firing alert of that series puts an edge on its card", () => {

@@ -30,6 +30,7 @@ from .store.visiting import visit
 T = TypeVar("T")
 
 GRACE_SECONDS = 3
+BACKLOG = 2048
 ADDRESS_FILE = "server.address"
 """Where the server last was, for `signin`: it may have been started on another port than the settings say."""
 AGENT_TOKEN_FILE = "agent.token"  # noqa: S105 -- the name of the file
@@ -219,13 +220,9 @@ def _listen(settings: Settings) -> socket.socket:
     """A socket on the address asked for, bound before anything is announced."""
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(found[0], found[1])
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(found[4])
+        return socket.create_server(found[4][:2], family=found[0], backlog=BACKLOG)
     except OSError as error:
         raise _refuse(f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}") from None
-    listener.listen(2048)
-    return listener
 
 
 def _is_loopback(host: str) -> bool:

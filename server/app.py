@@ -50,6 +50,7 @@ def create_app(settings: Settings, now: Callable[[], datetime] = utc_now) -> Fas
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        responses=problems.RESPONSES,
         lifespan=_lifespan,
     )
     app.state.settings, app.state.now, app.state.own_port, app.state.bus = settings, now, settings.port, Bus()

@@ -29,6 +29,17 @@ _FIXES = {
 }
 
 
+_TEXT = {"type": "string"}
+_DOCUMENT = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "fix"],
+    "properties": {"type": _TEXT, "title": _TEXT, "status": {"type": "integer"}, "detail": _TEXT, "fix": _TEXT},
+}
+_ANSWER = {"description": "What is wrong, and what to do", "content": {"application/problem+json": {"schema": _DOCUMENT}}}
+RESPONSES: dict[int | str, dict[str, Any]] = {"4XX": _ANSWER, "5XX": _ANSWER}
+"""For the OpenAPI document: every error of every route looks like this."""
+
+
 class Problem(HTTPException):
     """A request that cannot be answered as asked. `members` are extra fields of the document."""
 

@@ -32,7 +32,7 @@ class Me(BaseModel):
     private_webhooks_allowed: bool
 
 
-@open_router.post("/session", status_code=204)
+@open_router.post("/session", status_code=204, response_class=Response)
 def sign_in(body: SignIn, request: Request, response: Response, context: In) -> None:
     """Take a one-time code and set the session's cookie."""
     now = context.now()
@@ -50,7 +50,7 @@ def sign_in(body: SignIn, request: Request, response: Response, context: In) -> 
     )
 
 
-@router.delete("/session", status_code=204)
+@router.delete("/session", status_code=204, response_class=Response)
 def sign_out(request: Request, response: Response, context: In) -> None:
     """End the session and take the cookie back."""
     secret = request.cookies.get(cookie_name(request))

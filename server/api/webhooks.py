@@ -4,7 +4,7 @@ import asyncio
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.domain.webhooks import Endpoint
@@ -189,7 +189,7 @@ def change_webhook(webhook_id: Id, body: WebhookChange, context: In, caller: By)
     return WebhookOut(**_fields(changed, last))
 
 
-@router.delete("/{webhook_id}", status_code=204)
+@router.delete("/{webhook_id}", status_code=204, response_class=Response)
 def remove_webhook(webhook_id: Id, context: In, caller: By) -> None:
     """Forget the endpoint and its deliveries."""
     now = context.now()

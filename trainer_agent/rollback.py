@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
-from .checkpoints import Catalogue, Incomplete, changed_file, stored_weights, weights_digest
+from .checkpoints import Catalogue
 from .data_plan import Cut
+from .inspection import Incomplete, changed_file, stored_weights, weights_digest
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import CheckpointSaved, Verdict
 from .wire.vocabulary import CheckpointState

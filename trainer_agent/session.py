@@ -16,10 +16,11 @@ from pathlib import Path
 import torch
 
 from . import guard
-from .checkpoints import Catalogue, Inspector, Save
+from .checkpoints import Catalogue, Inspector
 from .control import Act, Control, Decision
 from .data_plan import CannotSkip, Cut, DataPlan
 from .identity import Identity
+from .inspection import Save
 from .monitor import Monitor
 from .policy import Policy
 from .probes import Probes, Reading, nonfinite_tensor

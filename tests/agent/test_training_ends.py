@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_kit import At, Book, HalfTrainer, Tape, tape, trainer, until, weights
 
-from trainer_agent import hf
+from trainer_agent import hf, hf_callback
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.policy import Policy
 from trainer_agent.probes import Probes
@@ -203,8 +203,8 @@ BREAKABLE = [
     (Session, "saved"),
     (Session, "evaluated"),
     (Session, "finished"),
-    (hf, "_open_session"),
-    (hf, "Monitor"),
+    (hf, "open_session"),
+    (hf_callback, "Monitor"),
 ]
 
 

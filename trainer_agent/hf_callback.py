@@ -1,0 +1,237 @@
+"""The callback of a Trainer: takes each step, and does to the Trainer's control what the session decides.
+
+No error of LossGuard reaches the training: it is said once on stderr, and the training goes on.
+"""
+
+# ruff: noqa: ARG002  the Trainer calls the methods of a callback with all of its arguments, by position and by name
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from . import hf_facts
+from .config import Config
+from .control import Act
+from .data_plan import CannotSkip, Cut, DataPlan
+from .identity import Identity
+from .monitor import Monitor, new_incarnation
+from .policy import Policy
+from .probes import Probes
+from .session import Session
+from .voice import Voice
+from .wire.messages import RunStart
+from .wire.vocabulary import CommandKind, Phase
+
+Method = TypeVar("Method", bound=Callable[..., None])
+
+_voice = Voice()
+
+
+def tell(error: Exception, consequence: str) -> None:
+    """Says that LossGuard itself went wrong, once for each kind of error."""
+    _voice.once(f"error {type(error).__name__}", f"{type(error).__name__}: {error}; an error of LossGuard, {consequence}")
+
+
+def go_on(error: Exception) -> None:
+    """What is done about an error of our own in the middle of a training."""
+    tell(error, "the training goes on")
+
+
+def _quietly(method: Method) -> Method:
+    """The method with its errors said once instead of raised. An interrupt by the user passes through."""
+
+    @functools.wraps(method)
+    def quiet(*args: Any, **kwargs: Any) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:
+            go_on(error)
+
+    return cast("Method", quiet)
+
+
+class LossGuardCallback(TrainerCallback):
+    """Watches a Trainer, and stops and saves when told to. For `trainer.train()`; it cannot roll back (see `guarded_train`).
+
+    The grad norm is seen at the steps the Trainer logs. A training that ends by an exception is seen as lost, not as failed.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        project: str | None = None,
+        name: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        self._policy = policy or Policy()
+        self._settings = (url, token, project, name)
+        self._run_id = run_id
+        self.session: Session | None = None
+
+    @_quietly
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Opens the run, or its next segment."""
+        if self.session is None and state.is_world_process_zero:
+            self.session = self._open(args, state, kwargs["model"])
+        if self.session is None:
+            return
+        model, optimizer = kwargs["model"], kwargs["optimizer"]
+        self.session.probes.attach(model, optimizer, look_inside=not args.torch_compile)
+        self.session.segment_begins(state.global_step, model, {"max_grad_norm": args.max_grad_norm})
+
+    def _open(self, args: TrainingArguments, state: TrainerState, model: Any) -> Session:
+        seen = hf_facts.Setting(args, model)
+        able = hf_facts.bare_abilities(self._policy, args)
+        policy = self._policy if args.world_size == 1 else Policy.watch_only()
+        return open_session(
+            seen,
+            able,
+            policy,
+            Config.load(*self._settings),
+            self._run_id,
+            total_steps=state.max_steps,
+            resuming=state.global_step > 0,
+            from_forward=True,
+            cutter=_cannot_cut,
+        )
+
+    @_quietly
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Forgets what an unfinished step left behind."""
+        if self.session is not None:
+            self.session.probes.begin_step()
+
+    @_quietly
+    def on_pre_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Takes the learning rate that this update is made with."""
+        if self.session is not None:
+            self.session.forward_seen()
+            self.session.probes.before_update(kwargs["optimizer"])
+
+    @_quietly
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Takes the step, and does what is decided at its end."""
+        if self.session is None:
+            return
+        decision = self.session.step_ended(state.global_step, kwargs["model"], saving=control.should_save)
+        if decision.act is not Act.GO_ON:
+            control.should_training_stop = True
+            control.should_evaluate = False
+            control.should_save = decision.saves
+        if decision.act is Act.ROLL_BACK:
+            # else the Trainer would load its best checkpoint now, and with save_total_limit=1 remove all others
+            state.best_model_checkpoint = None
+        evaluating, saving = control.should_evaluate, control.should_save
+        self.session.set_phase(Phase.EVALUATING if evaluating else Phase.SAVING if saving else _phase(decision.act))
+
+    @_quietly
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """A training that is being stopped saves and evaluates no more at the end of its epoch."""
+        if self.session is not None and self.session.decision.act is not Act.GO_ON:
+            control.should_evaluate = control.should_save = False
+        elif self.session is not None and control.should_save:
+            control.should_save = self.session.epoch_save_comes(state.global_step, kwargs["model"])
+
+    @_quietly
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Takes the metrics of an evaluation."""
+        if self.session is not None:
+            self.session.evaluated(hf_facts.metrics_of(kwargs.get("metrics")), state.global_step)
+            self.session.set_phase(Phase.SAVING if control.should_save else Phase.TRAINING)
+
+    @_quietly
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Has the new checkpoint inspected."""
+        if self.session is not None:
+            self.session.saved(state.global_step)
+            self.session.set_phase(_phase(self.session.decision.act))
+
+    @_quietly
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Takes what the Trainer logs beyond the probes' own numbers."""
+        if self.session is not None:
+            grad_norm = self.takes_logged_norm
+            self.session.log(hf_facts.logged(kwargs.get("logs"), state.epoch, grad_norm=grad_norm), state.global_step)
+            self.session.probes.restart_clock()
+
+    takes_logged_norm = True
+
+    @_quietly
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Says the last word of the run."""
+        if self.session is not None:
+            session, self.session = self.session, None
+            session.finished()
+
+
+def _phase(act: Act) -> Phase:
+    return {Act.GO_ON: Phase.TRAINING, Act.ROLL_BACK: Phase.ROLLING_BACK}.get(act, Phase.ENDING)
+
+
+def _cannot_cut(first: int, last: int) -> Cut:
+    raise CannotSkip(f"the callback alone cannot pass over steps {first} to {last}")
+
+
+def open_session(
+    seen: hf_facts.Setting,
+    able: hf_facts.Abilities,
+    policy: Policy,
+    config: Config,
+    run_id: str | None,
+    *,
+    total_steps: int | None,
+    resuming: bool,
+    from_forward: bool,
+    cutter: Callable[[int, int], Cut],
+) -> Session:
+    """Makes and begins the session of one training."""
+    output_dir = Path(seen.args.output_dir or ".").absolute()
+    directory = output_dir / ".lossguard"
+    identity = Identity.open(directory, run_id or hf_facts.new_run_id(directory, resuming=resuming))
+    plan = _open_plan(directory, keep=identity.is_restart)
+    start = RunStart(
+        run_id=identity.run_id,
+        incarnation=new_incarnation(),
+        project=config.project,
+        name=config.name or output_dir.name,
+        world_size=seen.args.world_size,
+        **hf_facts.process(),
+        total_steps=total_steps,
+        integration="transformers",
+        capabilities=able.kinds,
+        incapable_because=able.because,
+        automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
+        attributes=seen.attributes(),
+    )
+    monitor = Monitor(start, config, directory)
+    probes = Probes(from_forward=from_forward, on_error=go_on)
+    session = Session(
+        monitor=monitor,
+        identity=identity,
+        policy=policy,
+        capabilities=able.kinds,
+        output_dir=output_dir,
+        probes=probes,
+        plan=plan,
+        cutter=cutter,
+    )
+    session.begin()
+    return session
+
+
+def _open_plan(directory: Path, *, keep: bool) -> DataPlan:
+    """The plan of a run that is taken up again; an empty one for a new run."""
+    try:
+        plan = DataPlan.open(directory)
+    except ValueError as error:
+        _voice.once("data plan", f"{error}; batches that were skipped before may come again")
+        return DataPlan.empty(directory)
+    if not keep:
+        plan.clear()
+    return plan

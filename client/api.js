@@ -18,7 +18,9 @@ export class ApiError extends Error {
 /** @type {() => void} */
 let signedOut = () => {};
 /** @param {() => void} listener */
-export const onSignedOut = (listener) => { signedOut = listener; };
+export const onSignedOut = (listener) => {
+  signedOut = listener;
+};
 
 /**
  * @param {string} method
@@ -33,7 +35,13 @@ async function ask(method, path, { body, headers = {}, signal, anonymous = false
   if (body !== undefined) all["Content-Type"] = "application/json";
   let response;
   try {
-    response = await fetch(path, { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal, credentials: "same-origin" });
+    response = await fetch(path, {
+      method,
+      headers: all,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      credentials: "same-origin",
+    });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, { detail: "The server was not reached.", fix: "Check that it runs and try again." });
@@ -66,12 +74,18 @@ export const api = {
    * @returns {Promise<ArrayBuffer>}
    */
   series: async (id, name, from, to, points, signal) => {
-    const query = new URLSearchParams({ name, points: String(points), from_step: String(Math.floor(from)), to_step: String(Math.ceil(to)) });
+    const query = new URLSearchParams({
+      name,
+      points: String(points),
+      from_step: String(Math.floor(from)),
+      to_step: String(Math.ceil(to)),
+    });
     return (await ask("GET", `${run(id)}/series?${query}`, { signal })).arrayBuffer();
   },
   command: (/** @type {string} */ id, /** @type {any} */ body, /** @type {string} */ key) =>
     json("POST", `${run(id)}/commands`, { body, headers: { "Idempotency-Key": key } }),
-  cancelCommand: (/** @type {string} */ id, /** @type {string} */ command) => json("POST", `${run(id)}/commands/${encodeURIComponent(command)}/cancel`, { body: {} }),
+  cancelCommand: (/** @type {string} */ id, /** @type {string} */ command) =>
+    json("POST", `${run(id)}/commands/${encodeURIComponent(command)}/cancel`, { body: {} }),
   cancelCountdown: (/** @type {string} */ id) => json("POST", `${run(id)}/countdown/cancel`, { body: {} }),
   countdownNow: (/** @type {string} */ id) => json("POST", `${run(id)}/countdown/now`, { body: {} }),
   webhooks: async () => (await json("GET", "/api/webhooks")).webhooks,

@@ -11,8 +11,13 @@ const MINUS = "\u2212";
 
 /** English words, the default of every function that needs some. @type {TimeWords} */
 export const TIME_WORDS = {
-  day: "d", hour: "h", minute: "min", second: "s", ago: "{} ago",
-  weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"], date: "{y}-{m}-{d}",
+  day: "d",
+  hour: "h",
+  minute: "min",
+  second: "s",
+  ago: "{} ago",
+  weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
+  date: "{y}-{m}-{d}",
 };
 
 /**
@@ -56,7 +61,9 @@ const signed = (value, text) => (value < 0 ? MINUS + text : text);
 const trimZeros = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 /** A whole exponent in superscript. @param {number} exponent */
-const raised = (exponent) => (exponent < 0 ? "\u207b" : "") + String(Math.abs(exponent)).replace(/\d/g, (d) => "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[Number(d)]);
+const raised = (exponent) =>
+  (exponent < 0 ? "\u207b" : "") +
+  String(Math.abs(exponent)).replace(/\d/g, (d) => "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[Number(d)]);
 
 const BINARY = ["", "Ki", "Mi", "Gi", "Ti"];
 
@@ -68,8 +75,12 @@ export function powerOfTwo(value) {
   if (value === null || value === undefined || !Number.isFinite(value) || value <= 0) return number(value);
   if (value < 1 / 64 && Number.isInteger(Math.log2(value))) return `2${raised(Math.log2(value))}`;
   if (value < 1024) return number(value);
-  let rest = value, prefix = 0;
-  while (rest >= 1024 && rest % 1024 === 0 && prefix < BINARY.length - 1) { rest /= 1024; prefix += 1; }
+  let rest = value,
+    prefix = 0;
+  while (rest >= 1024 && rest % 1024 === 0 && prefix < BINARY.length - 1) {
+    rest /= 1024;
+    prefix += 1;
+  }
   return rest < 1024 ? String(rest) + BINARY[prefix] : number(value);
 }
 
@@ -102,8 +113,12 @@ export function gibibytes(bytes) {
 export function size(bytes) {
   if (bytes === null || bytes === undefined || !Number.isFinite(bytes)) return MISSING;
   const units = ["B", "KB", "MB", "GB", "TB"];
-  let rest = bytes, unit = 0;
-  while (rest >= 1000 && unit < units.length - 1) { rest /= 1000; unit += 1; }
+  let rest = bytes,
+    unit = 0;
+  while (rest >= 1000 && unit < units.length - 1) {
+    rest /= 1000;
+    unit += 1;
+  }
   return `${unit === 0 || rest >= 100 ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`;
 }
 
@@ -158,7 +173,10 @@ export function moment(at, now, { words = TIME_WORDS, seconds = false } = {}) {
   const clock = `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? ":" + two(at.getSeconds()) : ""}`;
   if (at.toDateString() === now.toDateString()) return clock;
   if (Math.abs(now.getTime() - at.getTime()) < 6.5 * 86400e3) return `${words.weekdays[at.getDay()]} ${clock}`;
-  const date = words.date.replace("{y}", String(at.getFullYear())).replace("{m}", two(at.getMonth() + 1)).replace("{d}", two(at.getDate()));
+  const date = words.date
+    .replace("{y}", String(at.getFullYear()))
+    .replace("{m}", two(at.getMonth() + 1))
+    .replace("{d}", two(at.getDate()));
   return `${date} ${clock}`;
 }
 

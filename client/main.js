@@ -1,10 +1,5 @@
 /**
  * The one place where the page is put together: who is signed in, which view is open, what the live stream wakes.
- *
- * @typedef {{ changed: (revisions: Record<string, number>, all: boolean, webhooks: boolean) => void, restyle: () => void,
- *             keys: Record<string, (event: KeyboardEvent) => void>, close: () => void }} View
- * @typedef {{ go: (path: string, replace?: boolean) => void, title: (name: string, firing: number, critical: boolean) => void,
- *             speak: (text: string) => void, shout: (text: string) => void, signedIn: () => Promise<void> }} Shell
  */
 import { ApiError, api, onSignedOut } from "./api.js";
 import { openStream } from "./stream.js";
@@ -24,42 +19,64 @@ import { topBar } from "./widgets/topbar.js";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const bar = /** @type {HTMLElement} */ (document.getElementById("topbar"));
-/** @type {View | null} */ let view = null;
+/** @type {import("./router.js").View | null} */ let view = null;
 let at = /** @type {import("./router.js").Route} */ ({ view: "runs" });
 /** @type {(() => void) | null} */ let closeStream = null;
 let go = (/** @type {string} */ _path, /** @type {boolean} */ _replace = false) => {};
 
-/** @type {Shell} */
+/** @type {import("./router.js").Shell} */
 const shell = {
   go: (path, replace) => go(path, replace),
   title(name, firing, critical) {
     const text = `${firing > 0 ? `(${firing}) ` : ""}${name} \u00b7 LossGuard`;
     if (document.title !== text) document.title = text;
-    const icon = critical ? "/icon-critical.svg" : "/icon.svg", link = document.getElementById("favicon");
+    const icon = critical ? "/icon-critical.svg" : "/icon.svg",
+      link = document.getElementById("favicon");
     if (link && link.getAttribute("href") !== icon) link.setAttribute("href", icon);
   },
-  speak(text) { /** @type {HTMLElement} */ (document.getElementById("speak")).textContent = text; },
-  shout(text) { /** @type {HTMLElement} */ (document.getElementById("shout")).textContent = text; },
-  async signedIn() { await enter(); go("/", true); },
+  speak(text) {
+    /** @type {HTMLElement} */ (document.getElementById("speak")).textContent = text;
+  },
+  shout(text) {
+    /** @type {HTMLElement} */ (document.getElementById("shout")).textContent = text;
+  },
+  async signedIn() {
+    await enter();
+    go("/", true);
+  },
 };
 
 /** @param {import("./router.js").Route} route */
 function show(route) {
-  if (view && route.view === at.view && (route.view !== "run" || (at.view === "run" && at.id === route.id)) && route.view !== "signin") return;
+  if (
+    view &&
+    route.view === at.view &&
+    (route.view !== "run" || (at.view === "run" && at.id === route.id)) &&
+    route.view !== "signin"
+  )
+    return;
   view?.close();
   at = route;
   drawBar();
   view = open(route);
 }
 
-/** @param {import("./router.js").Route} route @returns {View} */
+/** @param {import("./router.js").Route} route @returns {import("./router.js").View} */
 function open(route) {
   if (route.view === "run") return runView(main, route.id, shell);
   if (route.view === "alerts") return alertsView(main, shell);
   if (route.view === "webhooks") return webhooksView(main, shell);
   if (route.view === "signin") return signinView(main, route.code, shell);
   if (route.view === "runs") return runsView(main, shell);
-  patch(main, [h("div", { class: "card empty" }, h("h1", {}, t("missing")), h("p", { class: "soft" }, t("missing.text")), h("a", { class: "btn", href: "/" }, t("nav.runs")))]);
+  patch(main, [
+    h(
+      "div",
+      { class: "card empty" },
+      h("h1", {}, t("missing")),
+      h("p", { class: "soft" }, t("missing.text")),
+      h("a", { class: "btn", href: "/" }, t("nav.runs")),
+    ),
+  ]);
   return { changed: () => {}, restyle: () => {}, keys: {}, close: () => main.replaceChildren() };
 }
 
@@ -69,7 +86,15 @@ const drawBar = () => patch(bar, topBar(state, at.view));
 async function enter() {
   set({ me: await api.me() });
   closeStream?.();
-  closeStream = openStream({ hint, state: (live) => set({ live }), signedIn: () => api.me().then(() => true, (error) => !(error instanceof ApiError && error.status === 401)) });
+  closeStream = openStream({
+    hint,
+    state: (live) => set({ live }),
+    signedIn: () =>
+      api.me().then(
+        () => true,
+        (error) => !(error instanceof ApiError && error.status === 401),
+      ),
+  });
 }
 
 let asleep = false; // hints that came while the tab was hidden
@@ -77,7 +102,10 @@ let asleep = false; // hints that came while the tab was hidden
 /** @param {Record<string, number>} revisions @param {boolean} webhooks @param {boolean} all */
 function hint(revisions, webhooks, all) {
   countAlerts();
-  if (document.visibilityState === "hidden") { asleep = true; return; }
+  if (document.visibilityState === "hidden") {
+    asleep = true;
+    return;
+  }
   view?.changed(revisions, all, webhooks);
 }
 
@@ -86,8 +114,13 @@ let counting = false;
 function countAlerts() {
   if (counting) return;
   counting = true;
-  api.alerts(true).then((alerts) => set({ firing: badge(alerts) }), () => {});
-  setTimeout(() => { counting = false; }, 2000);
+  api.alerts(true).then(
+    (alerts) => set({ firing: badge(alerts) }),
+    () => {},
+  );
+  setTimeout(() => {
+    counting = false;
+  }, 2000);
 }
 
 function signOut() {
@@ -100,7 +133,9 @@ function signOut() {
 const acts = {
   theme: () => set({ theme: state.theme === "dark" ? "light" : "dark" }),
   language: () => set({ language: state.language === "zh" ? "en" : "zh" }),
-  signout: () => { api.signOut().then(signOut, signOut); },
+  signout: () => {
+    api.signOut().then(signOut, signOut);
+  },
   keys: () => keysDialog(),
 };
 
@@ -110,9 +145,16 @@ function onKey(event) {
   if (event.metaKey || event.ctrlKey || event.altKey || isField(event.target) || isDialogOpen() || !state.me) return;
   const jump = awaitsG ? { r: "/", a: "/alerts", w: "/webhooks" }[event.key] : undefined;
   awaitsG = event.key === "g";
-  if (jump) { event.preventDefault(); go(jump); return; }
+  if (jump) {
+    event.preventDefault();
+    go(jump);
+    return;
+  }
   const handler = view?.keys[event.key] ?? { t: acts.theme, "?": acts.keys }[event.key];
-  if (handler) { event.preventDefault(); handler(event); }
+  if (handler) {
+    event.preventDefault();
+    handler(event);
+  }
 }
 
 /** @param {import("./store.js").State} now @param {Partial<import("./store.js").State>} changed */
@@ -129,7 +171,19 @@ subscribe(onState);
 onSignedOut(signOut);
 delegate(bar, acts);
 document.addEventListener("keydown", onKey);
-document.addEventListener("visibilitychange", () => { if (document.visibilityState === "visible" && asleep) { asleep = false; view?.changed({}, true, true); } });
+document.addEventListener("visibilitychange", () => {
+  if (document.visibilityState === "visible" && asleep) {
+    asleep = false;
+    view?.changed({}, true, true);
+  }
+});
 // The router shows the first view itself, before `go` is known: signing in needs `go`, so it starts first.
 go = startRouter(show);
-if (at.view !== "signin") void enter().then(() => view?.changed({}, true, true), (error) => { if (!(error instanceof ApiError)) throw error; if (error.status !== 401) setTimeout(() => location.reload(), 3000); });
+if (at.view !== "signin")
+  void enter().then(
+    () => view?.changed({}, true, true),
+    (error) => {
+      if (!(error instanceof ApiError)) throw error;
+      if (error.status !== 401) setTimeout(() => location.reload(), 3000);
+    },
+  );

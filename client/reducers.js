@@ -84,12 +84,29 @@ function matches(run, filter) {
  * @returns {{ grade: "crit" | "warn" | "", icon: string, say: Say | string, alert: any | null, count: number, firstSign: number | null }}
  */
 export function health(run) {
-  const alerts = firing(run), worst = worstAlert(run);
-  if (run.state === "lost") return { grade: "warn", icon: "lost", say: { key: "health.unknown" }, alert: worst, count: alerts.length, firstSign: null };
-  if (!worst) return { grade: "", icon: "", say: { key: run.state === "created" ? "health.unknown" : "health.healthy" }, alert: null, count: 0, firstSign: null };
+  const alerts = firing(run),
+    worst = worstAlert(run);
+  if (run.state === "lost")
+    return { grade: "warn", icon: "lost", say: { key: "health.unknown" }, alert: worst, count: alerts.length, firstSign: null };
+  if (!worst)
+    return {
+      grade: "",
+      icon: "",
+      say: { key: run.state === "created" ? "health.unknown" : "health.healthy" },
+      alert: null,
+      count: 0,
+      firstSign: null,
+    };
   const signs = alerts.map((a) => a.onset_step).filter(Number.isFinite);
   const grave = worst.severity === "critical";
-  return { grade: grave ? "crit" : "warn", icon: grave ? "firing" : "warning", say: worst.title, alert: worst, count: alerts.length, firstSign: signs.length ? Math.min(...signs) : null };
+  return {
+    grade: grave ? "crit" : "warn",
+    icon: grave ? "firing" : "warning",
+    say: worst.title,
+    alert: worst,
+    count: alerts.length,
+    firstSign: signs.length ? Math.min(...signs) : null,
+  };
 }
 
 /**
@@ -98,9 +115,11 @@ export function health(run) {
  * @returns {{ busy: boolean, say: Say, what: "countdown" | "command" | "waiting" | "last" | "none", command: any | null }}
  */
 export function doing(run) {
-  if (run.countdown) return { busy: true, say: { key: `doing.countdown.${run.countdown.kind}` }, what: "countdown", command: null };
+  if (run.countdown)
+    return { busy: true, say: { key: `doing.countdown.${run.countdown.kind}` }, what: "countdown", command: null };
   const active = run.command ?? (run.commands ?? []).find((/** @type {any} */ c) => ACTIVE.has(c.state)) ?? null;
-  if (active && run.state !== "lost") return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
+  if (active && run.state !== "lost")
+    return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
   if (run.state === "lost") return { busy: false, say: { key: "doing.waiting" }, what: "waiting", command: active };
   if (phaseNow(run) === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
   const last = (run.commands ?? [])[0] ?? null;
@@ -118,7 +137,9 @@ const HEARTBEAT_SECONDS = 12; // a little over the agent's ten
 export function phaseNow(run) {
   const started = (run.segments ?? []).at(-1)?.started_at;
   const young = started && (Date.parse(run.heard_at) - Date.parse(started)) / 1000 < HEARTBEAT_SECONDS;
-  return run.state === "running" && !young && ["evaluating", "saving", "rolling_back", "holding"].includes(run.phase) ? run.phase : null;
+  return run.state === "running" && !young && ["evaluating", "saving", "rolling_back", "holding"].includes(run.phase)
+    ? run.phase
+    : null;
 }
 
 /** @param {any} run @returns {string | null} */
@@ -137,7 +158,8 @@ function endedBy(run) {
 export function mayCommand(run, kind) {
   if (ENDED.has(run.state)) return { enabled: false, why: { key: "why.ended", values: { state: run.state } } };
   if (run.state === "created") return { enabled: false, why: { key: "why.created" } };
-  if (!(run.capabilities ?? []).includes(kind)) return { enabled: false, why: run.incapable_because || { key: `why.incapable.${kind}` } };
+  if (!(run.capabilities ?? []).includes(kind))
+    return { enabled: false, why: run.incapable_because || { key: `why.incapable.${kind}` } };
   const active = run.command;
   if (active && active.kind === kind) return { enabled: false, why: { key: `why.active.${kind}` } };
   if (kind === "rollback" && active) return { enabled: false, why: { key: "why.other" } };
@@ -156,10 +178,17 @@ export function commandSteps(command) {
   const path = PATH[/** @type {"stop" | "rollback"} */ (command.kind)] ?? PATH.stop;
   const seen = new Map((command.history ?? []).map((/** @type {any} */ h) => [h.state, h.at]));
   const at = path.indexOf(command.state);
-  if (at >= 0) return path.map((state, i) => ({ state, at: seen.get(state) ?? null, mark: i < at || command.state === "succeeded" ? "done" : i === at ? "now" : "" }));
+  if (at >= 0)
+    return path.map((state, i) => ({
+      state,
+      at: seen.get(state) ?? null,
+      mark: i < at || command.state === "succeeded" ? "done" : i === at ? "now" : "",
+    }));
   const done = path.filter((state) => seen.has(state) || state === "queued");
-  return [...done.map((state) => ({ state, at: seen.get(state) ?? null, mark: /** @type {const} */ ("done") })),
-    { state: command.state, at: seen.get(command.state) ?? null, mark: "fail" }];
+  return [
+    ...done.map((state) => ({ state, at: seen.get(state) ?? null, mark: /** @type {const} */ ("done") })),
+    { state: command.state, at: seen.get(command.state) ?? null, mark: "fail" },
+  ];
 }
 
 /**
@@ -206,9 +235,14 @@ export function choices(run) {
   const passed = new Map((run.proposal?.passed_over ?? []).map((/** @type {any} */ p) => [p.checkpoint_id, p.reason]));
   const target = run.proposal?.target ?? null;
   const targetStep = (run.checkpoints ?? []).find((/** @type {any} */ c) => c.checkpoint_id === target)?.step ?? Infinity;
-  return (run.checkpoints ?? []).filter((/** @type {any} */ c) => !c.superseded && c.state !== "deleted")
-    .map((/** @type {any} */ c) => ({ ...c, proposed: c.checkpoint_id === target, reason: passed.get(c.checkpoint_id) ?? c.reason,
-      enabled: c.state === "sound" && !passed.has(c.checkpoint_id) && c.step <= targetStep }))
+  return (run.checkpoints ?? [])
+    .filter((/** @type {any} */ c) => !c.superseded && c.state !== "deleted")
+    .map((/** @type {any} */ c) => ({
+      ...c,
+      proposed: c.checkpoint_id === target,
+      reason: passed.get(c.checkpoint_id) ?? c.reason,
+      enabled: c.state === "sound" && !passed.has(c.checkpoint_id) && c.step <= targetStep,
+    }))
     .sort((/** @type {any} */ a, /** @type {any} */ b) => b.step - a.step);
 }
 
@@ -220,7 +254,10 @@ export function choices(run) {
 export function orderSentence({ step, lost, seconds, data, clip }) {
   return {
     back: { key: "order.back", values: { step } },
-    lost: { key: lost === 1 ? "order.lost.one" : "order.lost", values: { steps: lost, seconds: seconds === null ? -1 : seconds * lost } },
+    lost: {
+      key: lost === 1 ? "order.lost.one" : "order.lost",
+      values: { steps: lost, seconds: seconds === null ? -1 : seconds * lost },
+    },
     rest: [{ key: `order.data.${data}` }, clip === null ? { key: "order.clip.same" } : { key: "order.clip", values: { clip } }],
   };
 }

@@ -2,6 +2,10 @@
  * Which view an address means. Addresses hold ids only; a sign-in code lives in the fragment, which no server sees.
  *
  * @typedef {{ view: "runs" } | { view: "run", id: string } | { view: "alerts" } | { view: "webhooks" } | { view: "signin", code: string } | { view: "missing" }} Route
+ * @typedef {{ changed: (revisions: Record<string, number>, all: boolean, webhooks: boolean) => void, restyle: () => void,
+ *             keys: Record<string, (event: KeyboardEvent) => void>, close: () => void }} View
+ * @typedef {{ go: (path: string, replace?: boolean) => void, title: (name: string, firing: number, critical: boolean) => void,
+ *             speak: (text: string) => void, shout: (text: string) => void, signedIn: () => Promise<void> }} Shell
  */
 
 /**
@@ -19,7 +23,11 @@ export function route(path, fragment = "") {
 
 /** A part of an address; one that is not well formed stays as it is and leads nowhere. @param {string} part */
 function decoded(part) {
-  try { return decodeURIComponent(part); } catch { return part; }
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** @param {string} id */
@@ -33,13 +41,15 @@ export const runPath = (id) => `/runs/${encodeURIComponent(id)}`;
 export function startRouter(show) {
   const now = () => show(route(location.pathname, location.hash));
   const go = (/** @type {string} */ path, replace = false) => {
-    if (replace) history.replaceState(null, "", path); else history.pushState(null, "", path);
+    if (replace) history.replaceState(null, "", path);
+    else history.pushState(null, "", path);
     now();
   };
   window.addEventListener("popstate", now);
   document.addEventListener("click", (event) => {
     const link = /** @type {HTMLAnchorElement | null} */ (/** @type {Element} */ (event.target).closest("a[href^='/']"));
-    if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target) return;
+    if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target)
+      return;
     event.preventDefault();
     go(link.getAttribute("href") ?? "/");
     window.scrollTo(0, 0);

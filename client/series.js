@@ -18,7 +18,8 @@
 export function decode(buffer) {
   if (buffer.byteLength < 4) throw new RangeError("the series stream is empty");
   const length = new DataView(buffer).getUint32(0, true);
-  if (4 + length > buffer.byteLength || (4 + length) % 8 !== 0) throw new RangeError("the series stream is cut off or not aligned");
+  if (4 + length > buffer.byteLength || (4 + length) % 8 !== 0)
+    throw new RangeError("the series stream is cut off or not aligned");
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
   let offset = 4 + length;
   const take = (/** @type {number} */ n) => {
@@ -42,10 +43,16 @@ export const emptySeries = (series) => ({ series, unit: "", revision: 0, traces:
  */
 export function smooth(values, weight) {
   const out = new Float64Array(values.length);
-  let mean = 0, mass = 0;
+  let mean = 0,
+    mass = 0;
   for (let i = 0; i < values.length; i += 1) {
     const value = values[i];
-    if (!Number.isFinite(value)) { mean = 0; mass = 0; out[i] = NaN; continue; }
+    if (!Number.isFinite(value)) {
+      mean = 0;
+      mass = 0;
+      out[i] = NaN;
+      continue;
+    }
     mean = weight * mean + (1 - weight) * value;
     mass = weight * mass + (1 - weight);
     out[i] = mean / mass;
@@ -60,13 +67,17 @@ export function smooth(values, weight) {
  * @returns {{ steps: number[], values: number[] }}
  */
 export function withGaps(trace) {
-  const steps = Array.from(trace.steps), values = Array.from(trace.values);
+  const steps = Array.from(trace.steps),
+    values = Array.from(trace.values);
   if (trace.n !== trace.count || trace.n < 3) return { steps, values };
   const usual = median(steps.slice(1).map((s, i) => s - steps[i]));
   /** @type {{ steps: number[], values: number[] }} */
   const out = { steps: [], values: [] };
   steps.forEach((s, i) => {
-    if (i > 0 && usual !== null && s - steps[i - 1] > 10 * usual) { out.steps.push(s - usual); out.values.push(NaN); }
+    if (i > 0 && usual !== null && s - steps[i - 1] > 10 * usual) {
+      out.steps.push(s - usual);
+      out.values.push(NaN);
+    }
     out.steps.push(s);
     out.values.push(values[i]);
   });
@@ -98,10 +109,12 @@ const REACH = 12; // interquartile ranges beyond the quartiles: noise and a fall
  * @returns {[number, number] | null} null without a finite value
  */
 export function robustRange(values) {
-  const sorted = finite(values), n = sorted.length;
+  const sorted = finite(values),
+    n = sorted.length;
   if (n === 0) return null;
   if (n < 20) return [sorted[0], sorted[n - 1]];
-  const low = sorted[Math.floor(0.25 * (n - 1))], high = sorted[Math.ceil(0.75 * (n - 1))];
+  const low = sorted[Math.floor(0.25 * (n - 1))],
+    high = sorted[Math.ceil(0.75 * (n - 1))];
   const reach = REACH * (high - low) || Math.abs(high) * 0.05 || 1;
   return [Math.max(sorted[0], low - reach), Math.min(sorted[n - 1], high + reach)];
 }
@@ -116,14 +129,22 @@ export function yRange(columns, { log = false, robust = false, base = 10, includ
   const all = columns.flatMap((column) => Array.from(column)).filter((v) => Number.isFinite(v) && (!log || v > 0));
   const range = robust && !log ? robustRange(all) : extent(all);
   if (range === null) return log ? [1, base] : [0, 1];
-  for (const value of include) if (Number.isFinite(value) && (!log || value > 0)) { range[0] = Math.min(range[0], value); range[1] = Math.max(range[1], value); }
+  for (const value of include)
+    if (Number.isFinite(value) && (!log || value > 0)) {
+      range[0] = Math.min(range[0], value);
+      range[1] = Math.max(range[1], value);
+    }
   return log ? padLog(range, base) : padLinear(range);
 }
 
 /** @param {number[]} values @returns {[number, number] | null} */
 function extent(values) {
-  let low = Infinity, high = -Infinity;
-  for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
+  let low = Infinity,
+    high = -Infinity;
+  for (const v of values) {
+    if (v < low) low = v;
+    if (v > high) high = v;
+  }
   return low > high ? null : [low, high];
 }
 
@@ -135,7 +156,8 @@ function padLinear([low, high]) {
 
 /** @param {[number, number]} range @param {number} base @returns {[number, number]} */
 function padLog([low, high], base) {
-  const unit = Math.log(base), span = (Math.log(high) - Math.log(low)) / unit;
+  const unit = Math.log(base),
+    span = (Math.log(high) - Math.log(low)) / unit;
   const pad = Math.max(0.08 * span, base === 2 ? 0.6 : 0.12);
   return [Math.exp(Math.log(low) - pad * unit), Math.exp(Math.log(high) + pad * unit)];
 }
@@ -147,7 +169,8 @@ function padLog([low, high], base) {
 export function linearTicks(low, high, most) {
   if (!(high > low)) return [];
   for (let stride = niceStride((high - low) / most); ; stride = niceStride(stride * 1.01)) {
-    const first = Math.ceil(low / stride - 1e-9), last = Math.floor(high / stride + 1e-9);
+    const first = Math.ceil(low / stride - 1e-9),
+      last = Math.floor(high / stride + 1e-9);
     if (last - first + 1 > most) continue;
     return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => Number(((first + i) * stride).toPrecision(12)));
   }
@@ -156,7 +179,7 @@ export function linearTicks(low, high, most) {
 /** The next of 1, 2, 5 times a power of ten. @param {number} raw */
 function niceStride(raw) {
   const power = 10 ** Math.floor(Math.log10(raw) + 1e-12);
-  return (([1, 2, 5].find((m) => m * power >= raw * (1 - 1e-9))) ?? 10) * power;
+  return ([1, 2, 5].find((m) => m * power >= raw * (1 - 1e-9)) ?? 10) * power;
 }
 
 /**
@@ -165,7 +188,8 @@ function niceStride(raw) {
  */
 export function logTicks(low, high, most, base = 10) {
   const unit = Math.log(base);
-  const first = Math.ceil(Math.log(low) / unit - 1e-9), last = Math.floor(Math.log(high) / unit + 1e-9);
+  const first = Math.ceil(Math.log(low) / unit - 1e-9),
+    last = Math.floor(Math.log(high) / unit + 1e-9);
   if (last - first < 1) return linearTicks(low, high, most).filter((v) => v > 0);
   const stride = Math.ceil((last - first + 1) / most);
   const ticks = [];
@@ -196,7 +220,11 @@ export function offScale(traces, [low, high], apart, most = 4) {
   return kept.sort((a, b) => a.step - b.step);
 }
 
-const KINDS = /** @type {const} */ ([["Infinity", "Inf"], ["-Infinity", "\u2212Inf"], ["NaN", "NaN"]]);
+const KINDS = /** @type {const} */ ([
+  ["Infinity", "Inf"],
+  ["-Infinity", "\u2212Inf"],
+  ["NaN", "NaN"],
+]);
 
 /**
  * "3 Inf, 7 NaN"; empty when all is finite.
@@ -204,7 +232,9 @@ const KINDS = /** @type {const} */ ([["Infinity", "Inf"], ["-Infinity", "\u2212I
  */
 export function countNonfinite(marks) {
   return KINDS.map(([kind, word]) => [marks.filter((m) => m.value === kind).length, word])
-    .filter(([count]) => count).map(([count, word]) => `${count} ${word}`).join(", ");
+    .filter(([count]) => count)
+    .map(([count, word]) => `${count} ${word}`)
+    .join(", ");
 }
 
 /**
@@ -213,8 +243,13 @@ export function countNonfinite(marks) {
  * @param {number} step
  */
 export function indexAt(steps, step) {
-  let low = 0, high = steps.length;
-  while (low < high) { const middle = (low + high) >> 1; if (steps[middle] <= step) low = middle + 1; else high = middle; }
+  let low = 0,
+    high = steps.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (steps[middle] <= step) low = middle + 1;
+    else high = middle;
+  }
   return low - 1;
 }
 

@@ -10,15 +10,28 @@ const KEY = "lossguard";
 
 /** @returns {Partial<State>} */
 function recalled() {
-  try { return JSON.parse(localStorage.getItem(KEY) ?? "{}"); } catch { return {}; } // storage may be switched off
+  try {
+    return JSON.parse(localStorage.getItem(KEY) ?? "{}");
+  } catch {
+    return {};
+  } // storage may be switched off
 }
 
 /** @returns {State} */
 function initial() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   const chinese = navigator.language.toLowerCase().startsWith("zh");
-  return { me: null, live: "connecting", firing: 0, language: chinese ? "zh" : "en", theme: dark ? "dark" : "light",
-    smoothing: 0.6, robust: true, logY: false, ...recalled() };
+  return {
+    me: null,
+    live: "connecting",
+    firing: 0,
+    language: chinese ? "zh" : "en",
+    theme: dark ? "dark" : "light",
+    smoothing: 0.6,
+    robust: true,
+    logY: false,
+    ...recalled(),
+  };
 }
 
 /** @type {Set<(state: State, changed: Partial<State>) => void>} */
@@ -32,7 +45,11 @@ export function set(change) {
   Object.assign(state, change);
   if (REMEMBERED.some((key) => key in change)) {
     const kept = Object.fromEntries(REMEMBERED.map((key) => [key, state[key]]));
-    try { localStorage.setItem(KEY, JSON.stringify(kept)); } catch { /* the page works without memory */ }
+    try {
+      localStorage.setItem(KEY, JSON.stringify(kept));
+    } catch {
+      /* the page works without memory */
+    }
   }
   for (const listener of listeners) listener(state, change);
 }

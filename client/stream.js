@@ -14,12 +14,16 @@ const WAITS = [500, 1000, 2000, 5000, 10000];
 export function openStream(to) {
   /** @type {import("./reducers.js").LiveState} */
   let state = "connecting";
-  let closed = false, failures = 0;
+  let closed = false,
+    failures = 0;
   /** @type {EventSource | null} */
   let source = null;
   /** @type {number | undefined} */
   let timer;
-  const move = (/** @type {"hello" | "error"} */ input) => { state = live(state, input); to.state(state); };
+  const move = (/** @type {"hello" | "error"} */ input) => {
+    state = live(state, input);
+    to.state(state);
+  };
   const read = (/** @type {string} */ data, /** @type {boolean} */ all) => {
     const hint = JSON.parse(data);
     to.hint(hint.revisions ?? {}, Boolean(hint.webhooks), all);
@@ -27,7 +31,11 @@ export function openStream(to) {
   const connect = () => {
     if (closed) return;
     source = new EventSource("/api/live");
-    source.addEventListener("hello", (event) => { failures = 0; move("hello"); read(/** @type {MessageEvent} */ (event).data, true); });
+    source.addEventListener("hello", (event) => {
+      failures = 0;
+      move("hello");
+      read(/** @type {MessageEvent} */ (event).data, true);
+    });
     source.addEventListener("changed", (event) => read(/** @type {MessageEvent} */ (event).data, false));
     source.addEventListener("error", async () => {
       source?.close();
@@ -40,5 +48,9 @@ export function openStream(to) {
     });
   };
   connect();
-  return () => { closed = true; window.clearTimeout(timer); source?.close(); };
+  return () => {
+    closed = true;
+    window.clearTimeout(timer);
+    source?.close();
+  };
 }

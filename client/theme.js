@@ -2,7 +2,11 @@
 (function () {
   /** @type {{ theme?: string }} */
   let kept = {};
-  try { kept = JSON.parse(localStorage.getItem("lossguard") || "{}"); } catch { /* no memory, no harm */ }
+  try {
+    kept = JSON.parse(localStorage.getItem("lossguard") || "{}");
+  } catch {
+    /* no memory, no harm */
+  }
   const dark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = kept.theme || (dark ? "dark" : "light");
 })();

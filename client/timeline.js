@@ -28,22 +28,31 @@ export function timeline(run) {
  */
 function bands(run) {
   const rank = { mute: 0, warn: 1, crit: 2 };
-  return (run.alerts ?? []).map((/** @type {any} */ a) => ({
-    from: a.onset_step, firing: a.firing_step, to: OPEN.has(a.state) ? null : a.resolved_step ?? a.firing_step ?? a.onset_step,
-    kind: a.closed_because === "rewound" ? "mute" : KIND[a.severity] ?? "mute",
-    title: a.title, series: a.series, limit: toNumber(a.limit), open: OPEN.has(a.state),
-  })).sort((/** @type {Band} */ a, /** @type {Band} */ b) => rank[a.kind] - rank[b.kind]);
+  return (run.alerts ?? [])
+    .map((/** @type {any} */ a) => ({
+      from: a.onset_step,
+      firing: a.firing_step,
+      to: OPEN.has(a.state) ? null : (a.resolved_step ?? a.firing_step ?? a.onset_step),
+      kind: a.closed_because === "rewound" ? "mute" : (KIND[a.severity] ?? "mute"),
+      title: a.title,
+      series: a.series,
+      limit: toNumber(a.limit),
+      open: OPEN.has(a.state),
+    }))
+    .sort((/** @type {Band} */ a, /** @type {Band} */ b) => rank[a.kind] - rank[b.kind]);
 }
 
 /** @param {any} run @returns {Line[]} */
 function lines(run) {
-  return (run.segments ?? []).filter((/** @type {any} */ s) => s.cause !== "start")
+  return (run.segments ?? [])
+    .filter((/** @type {any} */ s) => s.cause !== "start")
     .map((/** @type {any} */ s) => ({ step: s.from_step, cause: s.cause, segment: s.segment }));
 }
 
 /** Superseded ones first: where a step was saved twice, the living mark lies on top. @param {any} run @returns {Mark[]} */
 function checkpoints(run) {
-  return (run.checkpoints ?? []).map((/** @type {any} */ c) => ({ step: c.step, state: c.state, id: c.checkpoint_id, superseded: Boolean(c.superseded) }))
+  return (run.checkpoints ?? [])
+    .map((/** @type {any} */ c) => ({ step: c.step, state: c.state, id: c.checkpoint_id, superseded: Boolean(c.superseded) }))
     .sort((/** @type {Mark} */ a, /** @type {Mark} */ b) => Number(b.superseded) - Number(a.superseded) || a.step - b.step);
 }
 
@@ -82,7 +91,8 @@ function merge(stretches) {
  * @param {Band[]} all
  * @param {string} series
  */
-export const openOn = (all, series) => all.filter((b) => b.open && b.series === series && b.kind !== "mute" && b.firing !== null).at(-1) ?? null;
+export const openOn = (all, series) =>
+  all.filter((b) => b.open && b.series === series && b.kind !== "mute" && b.firing !== null).at(-1) ?? null;
 
 /**
  * The one limit worth drawing on a series: that of its newest open alert. A limit follows the data, so an old one says nothing.
@@ -91,7 +101,9 @@ export const openOn = (all, series) => all.filter((b) => b.open && b.series === 
  * @returns {number | null}
  */
 export function limitOn(run, series) {
-  const open = (run.alerts ?? []).find((/** @type {any} */ a) => a.series === series && OPEN.has(a.state) && Number.isFinite(toNumber(a.limit)));
+  const open = (run.alerts ?? []).find(
+    (/** @type {any} */ a) => a.series === series && OPEN.has(a.state) && Number.isFinite(toNumber(a.limit)),
+  );
   return open ? toNumber(open.limit) : null;
 }
 
@@ -113,6 +125,7 @@ export function window(look, step) {
  * @param {number | null} total
  */
 export function lastSteps(total) {
-  const aim = Math.max(50, (total ?? 1000) / 15), power = 10 ** Math.floor(Math.log10(aim));
+  const aim = Math.max(50, (total ?? 1000) / 15),
+    power = 10 ** Math.floor(Math.log10(aim));
   return ([1, 2, 5, 10].find((m) => m * power >= aim * 0.75) ?? 10) * power;
 }

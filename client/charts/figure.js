@@ -4,7 +4,7 @@ import { readAt } from "../series.js";
 import { t } from "../i18n/index.js";
 import { h, patch } from "../widgets/dom.js";
 import { icon } from "../widgets/icons.js";
-import { createChart } from "./chart.js";
+import { createChart } from "./frame.js";
 
 /**
  * @typedef {import("../series.js").Decoded} Decoded
@@ -20,7 +20,9 @@ export const COMPANIONS = /** @type {Record<string, string>} */ ({ "train/loss":
  */
 export function createFigure(spec, on) {
   const empty = h("div", { class: "empty-plot", hidden: true });
-  const head = h("header", {}), plot = h("div", { class: "plot", role: "img", tabindex: 0, "data-own": true }), legend = h("figcaption", { class: "legend" });
+  const head = h("header", {}),
+    plot = h("div", { class: "plot", role: "img", tabindex: 0, "data-own": true }),
+    legend = h("figcaption", { class: "legend" });
   const tools = h("div", { class: "tools" });
   const element = h("figure", { class: "chart", "data-series": spec.name }, head, plot, legend, tools);
   const chart = createChart(plot, on);
@@ -28,11 +30,15 @@ export function createFigure(spec, on) {
   /** @type {Decoded | null} */ let data = null;
   /** @type {Decoded | null} */ let companion = null;
   let enlarged = false;
-  let summary = /** @type {any} */ (null), edge = "", superseded = /** @type {[number, number][]} */ ([]);
+  let summary = /** @type {any} */ (null),
+    edge = "",
+    superseded = /** @type {[number, number][]} */ ([]);
   /** @type {number | null} */ let step = null;
 
   const shape = () => {
-    element.className = ["chart", enlarged ? "w12 tall" : spec.width, !enlarged && spec.short ? "short" : "", edge].filter(Boolean).join(" ");
+    element.className = ["chart", enlarged ? "w12 tall" : spec.width, !enlarged && spec.short ? "short" : "", edge]
+      .filter(Boolean)
+      .join(" ");
   };
   // A short chart has no legend: its crosshair value stands in the head, so that nothing below it moves.
   const read = () => {
@@ -42,8 +48,27 @@ export function createFigure(spec, on) {
   };
   const words = () => {
     patch(tools, [
-      h("button", { class: "btn bare icon small", "data-act": "table", title: t("chart.table"), "aria-label": `${t("chart.table")} ${spec.name}` }, icon("rows")),
-      h("button", { class: "btn bare icon small", "data-act": "enlarge", title: t("chart.enlarge"), "aria-pressed": String(enlarged), "aria-label": `${t("chart.enlarge")} ${spec.name}` }, icon("grow")),
+      h(
+        "button",
+        {
+          class: "btn bare icon small",
+          "data-act": "table",
+          title: t("chart.table"),
+          "aria-label": `${t("chart.table")} ${spec.name}`,
+        },
+        icon("rows"),
+      ),
+      h(
+        "button",
+        {
+          class: "btn bare icon small",
+          "data-act": "enlarge",
+          title: t("chart.enlarge"),
+          "aria-pressed": String(enlarged),
+          "aria-label": `${t("chart.enlarge")} ${spec.name}`,
+        },
+        icon("grow"),
+      ),
     ]);
     empty.textContent = t("chart.none");
     read();
@@ -52,27 +77,59 @@ export function createFigure(spec, on) {
   tools.addEventListener("click", (event) => {
     const act = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-act]"))?.dataset.act;
     if (act === "table") on.table();
-    if (act === "enlarge") { enlarged = !enlarged; words(); }
+    if (act === "enlarge") {
+      enlarged = !enlarged;
+      words();
+    }
   });
   words();
   return {
-    element, spec, chart, get data() { return data; }, get companion() { return companion; },
+    element,
+    spec,
+    chart,
+    get data() {
+      return data;
+    },
+    get companion() {
+      return companion;
+    },
     /** @param {Decoded} own @param {Decoded | null} other */
-    take(own, other) { data = own; companion = other; empty.hidden = own.traces.length > 0; },
+    take(own, other) {
+      data = own;
+      companion = other;
+      empty.hidden = own.traces.length > 0;
+    },
     /** @param {any} seriesSummary @param {string} firing @param {[number, number][]} stretches */
-    tell(seriesSummary, firing, stretches) { summary = seriesSummary; edge = firing; superseded = stretches; words(); },
+    tell(seriesSummary, firing, stretches) {
+      summary = seriesSummary;
+      edge = firing;
+      superseded = stretches;
+      words();
+    },
     /** @param {number | null} at */
-    cross(at) { step = at; chart.cross(at); read(); },
-    toggleSize() { enlarged = !enlarged; words(); },
-    words, destroy: () => chart.destroy(),
+    cross(at) {
+      step = at;
+      chart.cross(at);
+      read();
+    },
+    toggleSize() {
+      enlarged = !enlarged;
+      words();
+    },
+    words,
+    destroy: () => chart.destroy(),
   };
 }
 
 /** @param {Spec} spec @param {any} summary @param {Decoded | null} companion @param {number | null} crossed */
 function headOf(spec, summary, companion, crossed) {
-  const last = crossed ?? toNumber(summary?.last?.value ?? null), odd = last !== null && !Number.isFinite(last);
-  return [h("h3", {}, spec.name), h("span", { class: "unit" }, note(spec.name, summary?.unit ?? "", companion)),
-    h("span", { class: odd ? "now crit" : "now" }, valueFormat(spec.name)(last))];
+  const last = crossed ?? toNumber(summary?.last?.value ?? null),
+    odd = last !== null && !Number.isFinite(last);
+  return [
+    h("h3", {}, spec.name),
+    h("span", { class: "unit" }, note(spec.name, summary?.unit ?? "", companion)),
+    h("span", { class: odd ? "now crit" : "now" }, valueFormat(spec.name)(last)),
+  ];
 }
 
 /** @param {string} name @param {string} unit @param {Decoded | null} companion */
@@ -95,12 +152,27 @@ function legendOf(spec, data, companion, superseded, step, smoothed) {
     return read === null ? "" : valueFormat(spec.name)(read.value);
   };
   const item = (/** @type {string} */ color, /** @type {string} */ line, /** @type {string} */ name, text = "") =>
-    h("span", { class: `key ${color}` }, h("b", { class: line }), h("span", { class: "soft" }, name), text && h("span", { class: "value" }, text));
+    h(
+      "span",
+      { class: `key ${color}` },
+      h("b", { class: line }),
+      h("span", { class: "soft" }, name),
+      text && h("span", { class: "value" }, text),
+    );
   const ranks = [...new Set(data.traces.map((trace) => trace.rank))].sort((a, b) => a - b);
   const dots = spec.companion === "eval/loss" ? companion : null;
   const first = superseded.length ? `${superseded[0][0]}\u2013${superseded[superseded.length - 1][1]}` : "";
   return [
-    ...ranks.slice(0, 8).map((rank) => item(`series-${(rank % 8) + 1}`, "", ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0], rank === 0 ? value(data) : "")),
+    ...ranks
+      .slice(0, 8)
+      .map((rank) =>
+        item(
+          `series-${(rank % 8) + 1}`,
+          "",
+          ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0],
+          rank === 0 ? value(data) : "",
+        ),
+      ),
     dots && dots.traces.length > 0 && item("series-2", "", "eval/loss", value(dots)),
     smoothed && data.traces.length > 0 && item("series-1", "thin", t("chart.raw")),
     data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${first}`),

@@ -38,11 +38,24 @@ function logBase(series, logY, positive) {
 export function model(wish) {
   const { series, data, look, width, height, marks } = wish;
   const inView = data.traces.map((trace) => cut(trace, look));
-  const base = logBase(series, wish.logY, inView.every((t) => t.values.every((v) => !(v <= 0))));
+  const base = logBase(
+    series,
+    wish.logY,
+    inView.every((t) => t.values.every((v) => !(v <= 0))),
+  );
   const dots = (wish.dots?.traces ?? []).map((trace) => cut(trace, look));
   const limit = wish.limit ?? null;
-  const y = series.endsWith("_bytes") ? fromZero(inView) : yRange([...inView, ...dots].map((t) => t.values), {
-    log: base > 0, base: base || 10, robust: wish.robust && series !== "train/learning_rate", include: base === 10 && limit !== null ? [limit] : [] });
+  const y = series.endsWith("_bytes")
+    ? fromZero(inView)
+    : yRange(
+        [...inView, ...dots].map((t) => t.values),
+        {
+          log: base > 0,
+          base: base || 10,
+          robust: wish.robust && series !== "train/learning_rate",
+          include: base === 10 && limit !== null ? [limit] : [],
+        },
+      );
   const bare = data.traces.length === 0; // no scale is made up for a chart without a point
   const perPixel = (look[1] - look[0]) / Math.max(1, width - MARGIN.left - MARGIN.right);
   const most = height > 200 ? 5 : 4;
@@ -50,13 +63,30 @@ export function model(wish) {
   const nonfinite = data.nonfinite.filter((m) => m.step >= look[0] && m.step <= look[1]);
   const current = nonfinite.filter((m) => !m.superseded);
   return {
-    lines: [...lines(wish, base), ...dotLines(wish)], x: look, y, log: base > 0,
+    lines: [...lines(wish, base), ...dotLines(wish)],
+    x: look,
+    y,
+    log: base > 0,
     xTicks: linearTicks(look[0], look[1], width < 420 ? 4 : width < 700 ? 6 : 8).filter((v) => v <= look[1] - 4 * perPixel),
-    yTicks: bare ? [] : base ? logTicks(y[0], y[1], most, base) : linearTicks(y[0] / unit, y[1] / unit, most).map((v) => v * unit), format: tickFormat(series),
-    bands: bands(wish, perPixel), events: events(wish), labels: labels(wish, perPixel), limit: limit !== null && limit > y[0] && limit < y[1] ? limit : null,
-    limitText: `${wish.words.limit} ${number(limit)}`, nonfinite: apart(nonfinite, perPixel), nonfiniteText: countNonfinite(current.length ? current : nonfinite),
-    checkpoints: marks.checkpoints.filter((c) => c.step >= look[0] && c.step <= look[1]).map((c) => ({ ...c, picked: c.id === wish.picked })),
-    skips: skips(wish.overflow ?? null, look, perPixel), carets: carets(wish, inView, y, perPixel), alt: wish.alt,
+    yTicks: bare
+      ? []
+      : base
+        ? logTicks(y[0], y[1], most, base)
+        : linearTicks(y[0] / unit, y[1] / unit, most).map((v) => v * unit),
+    format: tickFormat(series),
+    bands: bands(wish, perPixel),
+    events: events(wish),
+    labels: labels(wish, perPixel),
+    limit: limit !== null && limit > y[0] && limit < y[1] ? limit : null,
+    limitText: `${wish.words.limit} ${number(limit)}`,
+    nonfinite: apart(nonfinite, perPixel),
+    nonfiniteText: countNonfinite(current.length ? current : nonfinite),
+    checkpoints: marks.checkpoints
+      .filter((c) => c.step >= look[0] && c.step <= look[1])
+      .map((c) => ({ ...c, picked: c.id === wish.picked })),
+    skips: skips(wish.overflow ?? null, look, perPixel),
+    carets: carets(wish, inView, y, perPixel),
+    alt: wish.alt,
   };
 }
 
@@ -64,7 +94,12 @@ export function model(wish) {
 function cut(trace, [from, to]) {
   /** @type {number[]} */ const steps = [];
   /** @type {number[]} */ const values = [];
-  trace.steps.forEach((s, i) => { if (s >= from && s <= to) { steps.push(s); values.push(trace.values[i]); } });
+  trace.steps.forEach((s, i) => {
+    if (s >= from && s <= to) {
+      steps.push(s);
+      values.push(trace.values[i]);
+    }
+  });
   return { ...trace, steps, values };
 }
 
@@ -76,22 +111,32 @@ function fromZero(traces) {
 
 /** @param {Wish} wish @param {number} base @returns {Line[]} */
 function lines({ series, data, smoothing }, base) {
-  const stepped = isStepped(series), soft = stepped || series === "train/learning_rate" ? 0 : smoothing;
-  return [...data.traces].sort((a, b) => Number(b.superseded) - Number(a.superseded) || b.rank - a.rank).flatMap((trace) => {
-    const { steps, values } = withGaps(trace);
-    const color = trace.rank % 8 + 1, old = trace.superseded;
-    const drawn = base ? values.map((v) => (v > 0 ? v : NaN)) : values;
-    /** @type {Line} */
-    const raw = { steps, values: drawn, role: old ? "oldraw" : "raw", color, stepped };
-    /** @type {Line} */
-    const main = { steps, values: soft ? smooth(drawn, soft) : drawn, role: old ? "old" : "line", color, stepped };
-    return soft ? [raw, main] : [main];
-  });
+  const stepped = isStepped(series),
+    soft = stepped || series === "train/learning_rate" ? 0 : smoothing;
+  return [...data.traces]
+    .sort((a, b) => Number(b.superseded) - Number(a.superseded) || b.rank - a.rank)
+    .flatMap((trace) => {
+      const { steps, values } = withGaps(trace);
+      const color = (trace.rank % 8) + 1,
+        old = trace.superseded;
+      const drawn = base ? values.map((v) => (v > 0 ? v : NaN)) : values;
+      /** @type {Line} */
+      const raw = { steps, values: drawn, role: old ? "oldraw" : "raw", color, stepped };
+      /** @type {Line} */
+      const main = { steps, values: soft ? smooth(drawn, soft) : drawn, role: old ? "old" : "line", color, stepped };
+      return soft ? [raw, main] : [main];
+    });
 }
 
 /** @param {Wish} wish @returns {Line[]} */
 function dotLines({ dots }) {
-  return (dots?.traces ?? []).map((t) => ({ steps: t.steps, values: t.values, role: t.superseded ? "old" : "dots", color: 2, stepped: false }));
+  return (dots?.traces ?? []).map((t) => ({
+    steps: t.steps,
+    values: t.values,
+    role: t.superseded ? "old" : "dots",
+    color: 2,
+    stepped: false,
+  }));
 }
 
 /** @param {Wish} wish @param {number} perPixel */
@@ -101,10 +146,17 @@ function bands({ marks, look, brush }, perPixel) {
     const fires = band.firing ?? (band.open ? null : band.from);
     const fill = band.kind !== "mute";
     if (fires === null) return [{ from: band.from, to, kind: "warn", fill }];
-    return [...(fires > band.from ? [{ from: band.from, to: fires, kind: fill ? "warn" : "mute", fill }] : []), { from: fires, to: Math.max(to, fires), kind: band.kind, fill }];
+    return [
+      ...(fires > band.from ? [{ from: band.from, to: fires, kind: fill ? "warn" : "mute", fill }] : []),
+      { from: fires, to: Math.max(to, fires), kind: band.kind, fill },
+    ];
   });
   if (brush) shown.push({ from: brush.from, to: brush.to, kind: "brush", fill: true });
-  return flat(shown.filter((b) => b.to >= look[0] && b.from <= look[1]).map((b) => ({ ...b, from: Math.max(b.from, look[0]), to: Math.min(b.to, look[1]) })));
+  return flat(
+    shown
+      .filter((b) => b.to >= look[0] && b.from <= look[1])
+      .map((b) => ({ ...b, from: Math.max(b.from, look[0]), to: Math.min(b.to, look[1]) })),
+  );
 }
 
 const GRAVEST_FIRST = ["brush", "crit", "warn", "mute"];
@@ -118,8 +170,10 @@ function flat(all) {
   /** @type {{ from: number, to: number, kind: string, fill: boolean }[]} */
   const out = [];
   edges.slice(1).forEach((to, i) => {
-    const from = edges[i], over = all.filter((b) => b.from <= from && b.to >= to);
-    const kind = GRAVEST_FIRST.find((k) => over.some((b) => b.kind === k)), last = out.at(-1);
+    const from = edges[i],
+      over = all.filter((b) => b.from <= from && b.to >= to);
+    const kind = GRAVEST_FIRST.find((k) => over.some((b) => b.kind === k)),
+      last = out.at(-1);
     if (kind === undefined) return;
     if (last && last.kind === kind && last.to === from) last.to = to;
     else out.push({ from, to, kind, fill: kind !== "mute" });
@@ -128,18 +182,26 @@ function flat(all) {
 }
 
 /** @param {Wish} wish */
-const events = ({ marks, look }) => marks.lines.filter((l) => l.step >= look[0] && l.step <= look[1]).map((l) => ({ step: l.step, kind: l.cause }));
+const events = ({ marks, look }) =>
+  marks.lines.filter((l) => l.step >= look[0] && l.step <= look[1]).map((l) => ({ step: l.step, kind: l.cause }));
 
 /** Labels above the plot, the gravest first; one that would cover another is left out. @param {Wish} wish @param {number} perPixel @returns {Label[]} */
 function labels({ marks, look, labelled, words, brush }, perPixel) {
   if (!labelled) return [];
   /** @type {Label[]} */
   const wanted = brush ? [{ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }] : [];
-  const open = marks.bands.filter((b) => b.kind !== "mute").sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
+  const open = marks.bands
+    .filter((b) => b.kind !== "mute")
+    .sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
   const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
   if (first) {
     const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
-    wanted.push({ at: Math.min(first.to ?? look[1], look[1]), text: `${words.firstSign} ${sign}`, tone: first.kind, anchor: "right" });
+    wanted.push({
+      at: Math.min(first.to ?? look[1], look[1]),
+      text: `${words.firstSign} ${sign}`,
+      tone: first.kind,
+      anchor: "right",
+    });
   }
   for (const line of marks.lines) {
     if (line.step < look[0] || line.step > look[1]) continue;
@@ -171,7 +233,8 @@ function apart(all, perPixel) {
 
 /** @param {Decoded | null} overflow @param {[number, number]} look @param {number} perPixel */
 function skips(overflow, look, perPixel) {
-  const steps = (overflow?.traces ?? []).filter((t) => !t.superseded && t.rank === 0)
+  const steps = (overflow?.traces ?? [])
+    .filter((t) => !t.superseded && t.rank === 0)
     .flatMap((t) => Array.from(t.steps).filter((s, i) => t.values[i] > 0 && s >= look[0] && s <= look[1]));
   let last = -Infinity;
   return steps.filter((s) => s - last >= 2 * perPixel && ((last = s), true));
@@ -180,8 +243,11 @@ function skips(overflow, look, perPixel) {
 /** @param {Wish} wish @param {{ steps: number[], values: number[], superseded: boolean }[]} inView @param {[number, number]} y @param {number} perPixel */
 function carets({ series, words }, inView, y, perPixel) {
   const format = valueFormat(series);
-  return offScale(inView.filter((t) => !t.superseded), y, 210 * perPixel)
-    .map(({ step, value, above }) => ({ step, above, text: `${format(value)} ${words.offScale}` }));
+  return offScale(
+    inView.filter((t) => !t.superseded),
+    y,
+    210 * perPixel,
+  ).map(({ step, value, above }) => ({ step, above, text: `${format(value)} ${words.offScale}` }));
 }
 
 /** @param {string} series */

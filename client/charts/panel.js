@@ -47,21 +47,46 @@ export function createPanel(host, runId, on) {
   const visible = new Set();
   /** @type {any} */ let run = null;
   /** @type {number | null} */ let crossStep = null;
-  let round = /** @type {AbortController | null} */ (null), drawn = "";
-  const eye = new IntersectionObserver((entries) => {
-    for (const entry of entries) { if (entry.isIntersecting) visible.add(entry.target); else visible.delete(entry.target); }
-    if (entries.some((entry) => entry.isIntersecting)) void refresh();
-  }, { rootMargin: "120px" });
+  let round = /** @type {AbortController | null} */ (null),
+    drawn = "";
+  const eye = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) {
+        if (entry.isIntersecting) visible.add(entry.target);
+        else visible.delete(entry.target);
+      }
+      if (entries.some((entry) => entry.isIntersecting)) void refresh();
+    },
+    { rootMargin: "120px" },
+  );
 
   const range = () => windowOf(on.look(), run?.step ?? null);
-  const setCross = (/** @type {number | null} */ step) => { if (step !== crossStep) { crossStep = step; for (const f of figures.values()) f.cross(step); } };
+  const setCross = (/** @type {number | null} */ step) => {
+    if (step !== crossStep) {
+      crossStep = step;
+      for (const f of figures.values()) f.cross(step);
+    }
+  };
 
   /** @param {string} name @param {number} many @param {string} group @returns {Figure} */
   const figureOf = (name, many, group) => {
     const old = figures.get(name);
-    if (old) { old.spec.width = many <= 2 ? "w6" : "w4"; return old; }
-    const made = createFigure({ name, width: many <= 2 ? "w6" : "w4", short: group !== "loss", companion: COMPANIONS[name] ?? null },
-      { zoom: on.zoom, smoothed: () => on.settings().smoothing > 0, reset: on.follow, cross: setCross, table: () => { if (made.data) on.table(name, made.data); } });
+    if (old) {
+      old.spec.width = many <= 2 ? "w6" : "w4";
+      return old;
+    }
+    const made = createFigure(
+      { name, width: many <= 2 ? "w6" : "w4", short: group !== "loss", companion: COMPANIONS[name] ?? null },
+      {
+        zoom: on.zoom,
+        smoothed: () => on.settings().smoothing > 0,
+        reset: on.follow,
+        cross: setCross,
+        table: () => {
+          if (made.data) on.table(name, made.data);
+        },
+      },
+    );
     made.element.setAttribute("data-own", "");
     made.element.setAttribute("data-key", name);
     figures.set(name, made);
@@ -73,33 +98,70 @@ export function createPanel(host, runId, on) {
     const key = JSON.stringify(wanted) + t("group.loss");
     if (key === drawn) return;
     drawn = key;
-    patch(host, wanted.map(([group, names]) => h("section", { class: "section charts", "data-key": group }, h("header", {}, h("h2", {}, t(`group.${group}`))),
-      h("div", { class: "grid" }))));
+    patch(
+      host,
+      wanted.map(([group, names]) =>
+        h(
+          "section",
+          { class: "section charts", "data-key": group },
+          h("header", {}, h("h2", {}, t(`group.${group}`))),
+          h("div", { class: "grid" }),
+        ),
+      ),
+    );
     // The figures live on: they are moved into their grids, never rebuilt.
-    wanted.forEach(([group, names], i) => host.children[i].querySelector(".grid")?.replaceChildren(...names.map((name) => figureOf(name, names.length, group).element)));
+    wanted.forEach(([group, names], i) =>
+      host.children[i]
+        .querySelector(".grid")
+        ?.replaceChildren(...names.map((name) => figureOf(name, names.length, group).element)),
+    );
   };
   /** @param {Figure} f */
   const tell = (f) => {
-    const marks = timeline(run), open = openOn(marks.bands, f.spec.name);
+    const marks = timeline(run),
+      open = openOn(marks.bands, f.spec.name);
     const summary = run.series.find((/** @type {any} */ s) => s.series === f.spec.name);
     const [from, to] = range();
-    f.tell(summary, open ? (open.kind === "crit" ? "firing" : "watching") : "", marks.superseded.filter(([a, b]) => b >= from && a <= to));
+    f.tell(
+      summary,
+      open ? (open.kind === "crit" ? "firing" : "watching") : "",
+      marks.superseded.filter(([a, b]) => b >= from && a <= to),
+    );
   };
   /** @param {Figure} f */
-  const draw = (f) => f.chart.draw(({ width, height }) => {
-    const { name, companion } = f.spec, data = f.data ?? emptySeries(name), look = range();
-    return model({ series: name, data, dots: companion === "eval/loss" ? f.companion : null, overflow: companion === "amp/overflow" ? f.companion : null, look, width, height,
-      marks: timeline(run), limit: limitOn(run, name), ...on.settings(), labelled: !f.spec.short, words: chartWords(), alt: altOf(f, run, look) });
-  });
+  const draw = (f) =>
+    f.chart.draw(({ width, height }) => {
+      const { name, companion } = f.spec,
+        data = f.data ?? emptySeries(name),
+        look = range();
+      return model({
+        series: name,
+        data,
+        dots: companion === "eval/loss" ? f.companion : null,
+        overflow: companion === "amp/overflow" ? f.companion : null,
+        look,
+        width,
+        height,
+        marks: timeline(run),
+        limit: limitOn(run, name),
+        ...on.settings(),
+        labelled: !f.spec.short,
+        words: chartWords(),
+        alt: altOf(f, run, look),
+      });
+    });
   /** @param {string} name @param {AbortSignal} signal */
   const fetchOne = async (name, signal) => {
-    const [from, to] = range(), margin = (to - from) * 0.02;
+    const [from, to] = range(),
+      margin = (to - from) * 0.02;
     return decode(await api.series(runId, name, Math.max(0, from - margin), to + margin, 1000, signal));
   };
   /** @param {Figure} f @param {AbortSignal} signal */
   const load = async (f, signal) => {
     const known = new Set(run.series.map((/** @type {any} */ s) => s.series));
-    const [own, other] = await Promise.all([f.spec.name, f.spec.companion].map((name) => (name && known.has(name) ? fetchOne(name, signal) : null)));
+    const [own, other] = await Promise.all(
+      [f.spec.name, f.spec.companion].map((name) => (name && known.has(name) ? fetchOne(name, signal) : null)),
+    );
     f.take(own ?? emptySeries(f.spec.name), other);
     tell(f);
     await draw(f);
@@ -107,31 +169,68 @@ export function createPanel(host, runId, on) {
   const refresh = async () => {
     if (!run) return;
     round?.abort();
-    const mine = round = new AbortController();
+    const mine = (round = new AbortController());
     const seen = [...figures.values()].filter((f) => visible.has(f.element));
-    await Promise.all(seen.map((f) => load(f, mine.signal).catch((error) => {
-      if (error instanceof ApiError || (error instanceof DOMException && error.name === "AbortError")) return; // the live state tells it
-      throw error;
-    })));
+    await Promise.all(
+      seen.map((f) =>
+        load(f, mine.signal).catch((error) => {
+          if (error instanceof ApiError || (error instanceof DOMException && error.name === "AbortError")) return; // the live state tells it
+          throw error;
+        }),
+      ),
+    );
   };
   return {
     /** @param {any} next RunDetail */
-    update(next) { run = next; place(); for (const f of figures.values()) tell(f); return refresh(); },
+    update(next) {
+      run = next;
+      place();
+      for (const f of figures.values()) tell(f);
+      return refresh();
+    },
     refresh,
-    redraw() { drawn = ""; if (run) { place(); for (const f of figures.values()) { tell(f); if (visible.has(f.element)) void draw(f); } } },
-    range, figures,
+    redraw() {
+      drawn = "";
+      if (run) {
+        place();
+        for (const f of figures.values()) {
+          tell(f);
+          if (visible.has(f.element)) void draw(f);
+        }
+      }
+    },
+    range,
+    figures,
     /** @param {number} by */
-    moveCross(by) { const [from, to] = range(); setCross(Math.round(Math.min(to, Math.max(from, (crossStep ?? run?.step ?? to) + by)))); },
+    moveCross(by) {
+      const [from, to] = range();
+      setCross(Math.round(Math.min(to, Math.max(from, (crossStep ?? run?.step ?? to) + by))));
+    },
     clearCross: () => setCross(null),
-    destroy() { round?.abort(); eye.disconnect(); for (const f of figures.values()) f.destroy(); },
+    destroy() {
+      round?.abort();
+      eye.disconnect();
+      for (const f of figures.values()) f.destroy();
+    },
   };
 }
 
-export const chartWords = () => ({ firstSign: t("chart.first_sign"), restart: t("chart.restart"), rollback: t("chart.rolled_back"), limit: t("chart.limit"), offScale: t("chart.off_scale") });
+export const chartWords = () => ({
+  firstSign: t("chart.first_sign"),
+  restart: t("chart.restart"),
+  rollback: t("chart.rolled_back"),
+  limit: t("chart.limit"),
+  offScale: t("chart.off_scale"),
+});
 
 /** @param {Figure} f @param {any} run @param {[number, number]} look */
 function altOf(f, run, look) {
   const summary = run.series.find((/** @type {any} */ s) => s.series === f.spec.name);
-  return t("chart.alt", { name: f.spec.name, from: Math.round(look[0]), to: Math.round(look[1]), last: summary ? String(summary.last?.value ?? "") : t("chart.empty"),
-    odd: summary?.nonfinite_count ?? 0 });
+  return t("chart.alt", {
+    name: f.spec.name,
+    from: Math.round(look[0]),
+    to: Math.round(look[1]),
+    last: summary ? String(summary.last?.value ?? "") : t("chart.empty"),
+    odd: summary?.nonfinite_count ?? 0,
+  });
 }

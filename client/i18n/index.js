@@ -4,7 +4,10 @@ import zh from "./zh.js";
 
 /** @typedef {import("../format.js").TimeWords} TimeWords */
 
-export const LANGUAGES = /** @type {const} */ ({ en: { name: "English", tag: "en", words: en }, zh: { name: "\u4e2d\u6587", tag: "zh-CN", words: zh } });
+export const LANGUAGES = /** @type {const} */ ({
+  en: { name: "English", tag: "en", words: en },
+  zh: { name: "\u4e2d\u6587", tag: "zh-CN", words: zh },
+});
 
 /** @type {"en" | "zh"} */
 let current = "en";

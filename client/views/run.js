@@ -2,38 +2,46 @@
 import { ApiError, api } from "../api.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
-import { firing, mayCommand, remaining, setting, worstAlert } from "../reducers.js";
+import { firing, mayCommand, remaining, worstAlert } from "../reducers.js";
 import { createLifeline } from "../charts/lifeline.js";
 import { createPanel } from "../charts/panel.js";
-import { alertTitle, t } from "../i18n/index.js";
+import { t } from "../i18n/index.js";
 import { band, spoken } from "../widgets/band.js";
-import { isDialogOpen, openDialog } from "../widgets/dialog.js";
+import { isDialogOpen } from "../widgets/dialog.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { figures } from "../widgets/figures.js";
-import { glyph } from "../widgets/icons.js";
 import { alertTable, checkpointTable, commandList } from "../widgets/lists.js";
-import { openRollback, openStop } from "../widgets/orders.js";
-import { problemLine, section, verdict, when } from "../widgets/parts.js";
+import { problemLine, section } from "../widgets/parts.js";
+import { openRollback } from "../widgets/rollback.js";
+import { actionBar, askCancel, chartControls, crumbs, dropped } from "../widgets/runparts.js";
 import { seriesTable } from "../widgets/seriestable.js";
+import { openStop } from "../widgets/stop.js";
 import { set, state } from "../store.js";
 
-/** @typedef {import("../main.js").View} View */
+/** @typedef {import("../router.js").View} View */
 
 /**
  * @param {HTMLElement} host
  * @param {string} id
- * @param {import("../main.js").Shell} shell
+ * @param {import("../router.js").Shell} shell
  * @returns {View}
  */
 export function runView(host, id, shell) {
   /** @type {any} */ let run = null;
   /** @type {any} */ let problem = null;
-  let receivedAt = 0, closed = false, busy = false, again = false, said = "", shouted = "";
+  let receivedAt = 0,
+    closed = false,
+    busy = false,
+    again = false,
+    said = "",
+    shouted = "";
   /** @type {import("../charts/panel.js").Look} */ let look = { kind: "whole" };
   /** @type {import("../series.js").Decoded} */ let hill = emptySeries("train/loss");
   let hillStep = -1;
   /** @type {{ redraw: () => void, close: () => void } | null} */ let order = null;
-  const parts = ["top", "life", "bar", "middle", "controls", "charts", "lists"].map((name) => h("div", { class: `run-${name}`, "data-own": true }));
+  const parts = ["top", "life", "bar", "middle", "controls", "charts", "lists"].map((name) =>
+    h("div", { class: `run-${name}`, "data-own": true }),
+  );
   const [top, life, bar, middle, controls, charts, lists] = parts;
   const lifeHost = h("div", { class: "life-plot" });
   life.className = "lifeline";
@@ -41,92 +49,200 @@ export function runView(host, id, shell) {
   host.replaceChildren(...parts);
   const left = () => (run?.countdown ? remaining(run.countdown, receivedAt, Date.now()) : 0);
   const span = () => lastSteps(run?.total_steps ?? null);
-  const setLook = (/** @type {import("../charts/panel.js").Look} */ next) => { look = next; drawControls(); drawLife(); void panel.refresh(); };
-  const panel = createPanel(charts, id, { settings: () => state, look: () => look, zoom: (from, to) => setLook({ kind: "fixed", from: Math.max(0, from), to }),
-    follow: () => setLook({ kind: "whole" }), table: seriesTable });
+  const setLook = (/** @type {import("../charts/panel.js").Look} */ next) => {
+    look = next;
+    drawControls();
+    drawLife();
+    void panel.refresh();
+  };
+  const panel = createPanel(charts, id, {
+    settings: () => state,
+    look: () => look,
+    zoom: (from, to) => setLook({ kind: "fixed", from: Math.max(0, from), to }),
+    follow: () => setLook({ kind: "whole" }),
+    table: seriesTable,
+  });
   const lifeline = createLifeline(lifeHost, { look: (from, to) => setLook({ kind: "fixed", from, to }) });
 
   const drawTop = () => patch(top, [problemLine(problem), run && crumbs(run), run && band(run, left(), new Date())]);
   const drawLife = () => {
     if (!run) return;
-    const step = run.step ?? 0, worst = worstAlert(run), target = run.countdown?.target_step ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
+    const step = run.step ?? 0,
+      worst = worstAlert(run),
+      target =
+        run.countdown?.target_step ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
     const total = Math.max(run.total_steps ?? 0, step, ...run.checkpoints.map((/** @type {any} */ c) => c.step), 1);
-    lifeline.show({ total, step, look: panel.range(), marks: timeline(run), hill: hill.traces.filter((trace) => !trace.superseded && trace.rank === 0), target,
-      note: t("chart.step", { step }), tone: worst ? (worst.severity === "critical" ? "crit" : "warn") : "", alt: t("lifeline.alt", { step, total, checkpoints: run.checkpoints.length, alerts: firing(run).length }) });
+    lifeline.show({
+      total,
+      step,
+      look: panel.range(),
+      marks: timeline(run),
+      hill: hill.traces.filter((trace) => !trace.superseded && trace.rank === 0),
+      target,
+      note: t("chart.step", { step }),
+      tone: worst ? (worst.severity === "critical" ? "crit" : "warn") : "",
+      alt: t("lifeline.alt", { step, total, checkpoints: run.checkpoints.length, alerts: firing(run).length }),
+    });
   };
   const drawControls = () => run && patch(controls, [chartControls(look, span())]);
   const draw = () => {
-    if (closed || !run) { if (!closed) drawTop(); return; }
+    if (closed || !run) {
+      if (!closed) drawTop();
+      return;
+    }
     drawTop();
-    const loss = panel.figures.get("train/loss")?.data ?? hill, seconds = panel.figures.get("perf/step_seconds")?.data;
+    const loss = panel.figures.get("train/loss")?.data ?? hill,
+      seconds = panel.figures.get("perf/step_seconds")?.data;
     patch(bar, actionBar(run));
-    patch(middle, [dropped(run), figures(run, lastFinite(loss), seconds ? median(seconds.traces.filter((x) => !x.superseded).flatMap((x) => Array.from(x.values))) : null)]);
+    patch(middle, [
+      dropped(run),
+      figures(
+        run,
+        lastFinite(loss),
+        seconds ? median(seconds.traces.filter((x) => !x.superseded).flatMap((x) => Array.from(x.values))) : null,
+      ),
+    ]);
     drawControls();
     drawLife();
-    patch(lists, [section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointTable(run)),
-      section("alerts", t("alerts"), null, alertTable(run.alerts)), section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run.commands))]);
+    patch(lists, [
+      section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointTable(run)),
+      section("alerts", t("alerts"), null, alertTable(run.alerts)),
+      section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run.commands)),
+    ]);
     order?.redraw();
     tell();
   };
   const tell = () => {
     const words = spoken(run);
-    if (words.text !== said) { said = words.text; shell.speak(words.text); }
-    if (words.critical !== shouted) { shouted = words.critical; if (shouted) shell.shout(`${run.name}: ${shouted}`); }
+    if (words.text !== said) {
+      said = words.text;
+      shell.speak(words.text);
+    }
+    if (words.critical !== shouted) {
+      shouted = words.critical;
+      if (shouted) shell.shout(`${run.name}: ${shouted}`);
+    }
     const worst = worstAlert(run);
     shell.title(run.name, firing(run).length, worst?.severity === "critical");
   };
   const load = async () => {
-    if (busy) { again = true; return; }
+    if (busy) {
+      again = true;
+      return;
+    }
     busy = true;
     again = false;
     try {
       const next = await api.run(id);
       if (closed) return;
-      run = next; receivedAt = Date.now(); problem = null;
+      run = next;
+      receivedAt = Date.now();
+      problem = null;
       await Promise.all([panel.update(run), loadHill()]);
       draw();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
       drawTop();
-    } finally { busy = false; }
+    } finally {
+      busy = false;
+    }
     if (again && !closed) setTimeout(load, 400); // values repaint at most twice a second
   };
   const loadHill = async () => {
     const step = run.step ?? 0;
-    if (Math.abs(step - hillStep) < Math.max(5, step / 200) || !run.series.some((/** @type {any} */ s) => s.series === "train/loss")) return;
+    if (
+      Math.abs(step - hillStep) < Math.max(5, step / 200) ||
+      !run.series.some((/** @type {any} */ s) => s.series === "train/loss")
+    )
+      return;
     hillStep = step;
     hill = decode(await api.series(id, "train/loss", 0, Math.max(step, run.total_steps ?? 0), 300));
   };
   const attempt = async (/** @type {() => Promise<any>} */ what) => {
-    try { await what(); problem = null; } catch (error) { if (!(error instanceof ApiError)) throw error; problem = { detail: error.detail, fix: error.fix }; }
+    try {
+      await what();
+      problem = null;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      problem = { detail: error.detail, fix: error.fix };
+    }
     await load();
   };
-  const context = { run: () => run, left, sent: () => { void load(); },
-    load: async (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to) => decode(await api.series(id, name, from, to, 1000)) };
+  const context = {
+    run: () => run,
+    left,
+    sent: () => {
+      void load();
+    },
+    load: async (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to) =>
+      decode(await api.series(id, name, from, to, 1000)),
+  };
   const give = (/** @type {"rollback" | "stop"} */ kind) => {
     if (!run || !mayCommand(run, kind).enabled || isDialogOpen()) return;
     order = kind === "rollback" ? openRollback(context) : openStop(context);
   };
   const acts = {
-    rollback: () => give("rollback"), stop: () => give("stop"), now: () => attempt(() => api.countdownNow(id)), "cancel-countdown": () => attempt(() => api.cancelCountdown(id)),
+    rollback: () => give("rollback"),
+    stop: () => give("stop"),
+    now: () => attempt(() => api.countdownNow(id)),
+    "cancel-countdown": () => attempt(() => api.cancelCountdown(id)),
     "cancel-command": (/** @type {HTMLElement} */ target) => attempt(() => api.cancelCommand(id, target.dataset.id ?? "")),
-    whole: () => setLook({ kind: "whole" }), last: () => setLook({ kind: "last", steps: span() }), "log-y": () => change({ logY: !state.logY }), robust: () => change({ robust: !state.robust }),
+    whole: () => setLook({ kind: "whole" }),
+    last: () => setLook({ kind: "last", steps: span() }),
+    "log-y": () => change({ logY: !state.logY }),
+    robust: () => change({ robust: !state.robust }),
   };
-  const change = (/** @type {Partial<import("../store.js").State>} */ what) => { set(what); drawControls(); panel.redraw(); };
+  const change = (/** @type {Partial<import("../store.js").State>} */ what) => {
+    set(what);
+    drawControls();
+    panel.redraw();
+  };
   const quiet = delegate(host, acts);
-  const slide = (/** @type {Event} */ event) => { const field = /** @type {HTMLInputElement} */ (event.target); if (field.name === "smoothing") change({ smoothing: Number(field.value) / 100 }); };
+  const slide = (/** @type {Event} */ event) => {
+    const field = /** @type {HTMLInputElement} */ (event.target);
+    if (field.name === "smoothing") change({ smoothing: Number(field.value) / 100 });
+  };
   host.addEventListener("input", slide);
-  const tick = window.setInterval(() => { if (run && document.visibilityState === "visible") { drawTop(); if (run.countdown) order?.redraw(); } }, 1000);
+  const tick = window.setInterval(() => {
+    if (run && document.visibilityState === "visible") {
+      drawTop();
+      if (run.countdown) order?.redraw();
+    }
+  }, 1000);
   void load();
 
   return {
-    changed: (revisions, all) => { if (all || (revisions[id] ?? -1) > (run?.revision ?? -1)) void load(); },
-    restyle: () => { draw(); panel.redraw(); },
-    keys: { r: acts.rollback, s: acts.stop, c: () => askCancel(run, acts["cancel-countdown"]), 0: acts.whole, 1: acts.last, l: acts["log-y"],
-      "[": () => change({ smoothing: Math.max(0, state.smoothing - 0.1) }), "]": () => change({ smoothing: Math.min(0.95, state.smoothing + 0.1) }),
-      ArrowLeft: (event) => panel.moveCross(event.shiftKey ? -10 : -1), ArrowRight: (event) => panel.moveCross(event.shiftKey ? 10 : 1), e: () => enlarge(panel) },
-    close() { closed = true; window.clearInterval(tick); quiet(); host.removeEventListener("input", slide); order?.close(); lifeline.destroy(); panel.destroy(); host.replaceChildren(); },
+    changed: (revisions, all) => {
+      if (all || (revisions[id] ?? -1) > (run?.revision ?? -1)) void load();
+    },
+    restyle: () => {
+      draw();
+      panel.redraw();
+    },
+    keys: {
+      r: acts.rollback,
+      s: acts.stop,
+      c: () => askCancel(run, acts["cancel-countdown"]),
+      0: acts.whole,
+      1: acts.last,
+      l: acts["log-y"],
+      "[": () => change({ smoothing: Math.max(0, state.smoothing - 0.1) }),
+      "]": () => change({ smoothing: Math.min(0.95, state.smoothing + 0.1) }),
+      ArrowLeft: (event) => panel.moveCross(event.shiftKey ? -10 : -1),
+      ArrowRight: (event) => panel.moveCross(event.shiftKey ? 10 : 1),
+      e: () => enlarge(panel),
+    },
+    close() {
+      closed = true;
+      window.clearInterval(tick);
+      quiet();
+      host.removeEventListener("input", slide);
+      order?.close();
+      lifeline.destroy();
+      panel.destroy();
+      host.replaceChildren();
+    },
   };
 }
 
@@ -134,47 +250,3 @@ export function runView(host, id, shell) {
 function enlarge(panel) {
   for (const figure of panel.figures.values()) if (figure.element.contains(document.activeElement)) figure.toggleSize();
 }
-
-/** The key asks before it cancels; the button beside the clock does not. @param {any} run @param {() => void} cancel */
-function askCancel(run, cancel) {
-  if (!run?.countdown || isDialogOpen()) return;
-  const dialog = openDialog({ narrow: true, label: t(`act.cancel.${run.countdown.kind}`) });
-  dialog.draw([h("div", { class: "top" }, h("div", {}, h("h2", {}, t("cancel.title")), h("p", {}, t("cancel.intro")))),
-    h("footer", {}, h("span", { class: "sum" }), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "close" }, t("act.close")), h("button", { class: "btn big primary", "data-act": "yes" }, t(`act.cancel.${run.countdown.kind}`))))]);
-  delegate(dialog.body, { close: dialog.close, yes: () => { dialog.close(); cancel(); } });
-}
-
-/** @param {any} run */
-function crumbs(run) {
-  const tags = [setting(run, "precision"), run.project].filter(Boolean);
-  return h("div", { class: "crumbs" }, h("a", { href: "/" }, t("nav.runs")), " ", h("span", {}, "/"), " ", h("h1", {}, run.name), tags.map((tag) => h("span", { class: "tag" }, tag)),
-    h("span", { class: "hide-phone" }, t("crumbs.segment", { segment: run.segment }), " \u00b7 ", t("crumbs.started"), " ", when(run.created_at), ` \u00b7 ${run.integration}`, run.world_size > 1 && ` \u00b7 ${t("crumbs.ranks", { ranks: run.world_size })}`));
-}
-
-/** Records the agent had to drop: counted, not guessed. @param {any} run */
-const dropped = (run) => run.dropped_records > 0 && h("div", { class: "notice info lost-records" }, glyph("deleted"), h("span", {}, t("dropped", { count: run.dropped_records })));
-
-/** Both buttons in every state. One that cannot be obeyed is dashed, can be focused, and its reason stands beside it. @param {any} run */
-function actionBar(run) {
-  const stop = mayCommand(run, "stop"), back = mayCommand(run, "rollback");
-  const say = (/** @type {any} */ why) => (why === null ? "" : typeof why === "string" ? why : t(why.key, { ...why.values, state: why.values?.state ? t(`state.${why.values.state}`) : "" }));
-  const [whyBack, whyStop] = [say(back.why), say(stop.why)];
-  // A sentence of the agent's own stands alone; a clause of ours says which button it is about.
-  const line = (/** @type {"rollback" | "stop"} */ kind, /** @type {any} */ why, /** @type {string} */ text) => text && h("span", { class: "why", id: `why-${kind}` }, typeof why === "string" ? text : `${t(`why.${kind}`)} ${text}`);
-  const lines = whyBack && whyBack === whyStop ? [h("span", { class: "why", id: "why-rollback" }, whyBack.charAt(0).toUpperCase() + whyBack.slice(1))] : [line("rollback", back.why, whyBack), line("stop", stop.why, whyStop)];
-  const button = (/** @type {string} */ kind, /** @type {boolean} */ on, /** @type {string} */ why) => h("button", { class: kind === "stop" ? "btn stop" : "btn", "data-act": kind, "data-key": kind, "aria-disabled": on ? null : "true",
-    "aria-describedby": on ? null : whyBack === whyStop ? "why-rollback" : `why-${kind}`, title: on ? null : why }, glyph(kind === "stop" ? "stopped" : "back"), t(`act.${kind}`));
-  return [h("div", { class: "bar actionbar" }, button("rollback", back.enabled, whyBack), button("stop", stop.enabled, whyStop), h("span", { class: "whys" }, lines))];
-}
-
-/** @param {import("../charts/panel.js").Look} look @param {number} steps */
-function chartControls(look, steps) {
-  const press = (/** @type {string} */ act, /** @type {boolean} */ on, /** @type {string} */ text, kind = "btn") => h("button", { class: kind || null, "data-act": act, "aria-pressed": String(on) }, text);
-  return h("div", { class: "bar controls scrollbar-x" },
-    h("div", { class: "seg", role: "group", "aria-label": t("controls.range") }, press("whole", look.kind === "whole", t("controls.whole"), ""), press("last", look.kind === "last", t("controls.last", { steps }), "")),
-    look.kind === "fixed" && h("span", { class: "badge busy fixed-range" }, t("controls.fixed", { from: Math.round(look.from), to: Math.round(look.to) })), look.kind === "fixed" && h("button", { class: "btn small", "data-act": "whole" }, t("controls.follow")),
-    h("label", { class: "slider" }, t("controls.smoothing"), " ", h("input", { type: "range", name: "smoothing", min: 0, max: 95, value: Math.round(state.smoothing * 100) }), " ", h("span", { class: "amount" }, state.smoothing.toFixed(2))),
-    press("log-y", state.logY, t("controls.log")), press("robust", state.robust, t("controls.robust")), h("span", { class: "gap" }),
-    h("span", { class: "legend hide-phone" }, ["sound", "unsound", "corrupt"].map(verdict)));
-}
-

@@ -1,51 +1,77 @@
 /** The run list: what needs you, then filters, then every run with its state, reason and figures. */
 import { ApiError, api } from "../api.js";
-import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, remaining } from "../reducers.js";
+import { ENDED, filterRuns, grade, needsYou, remaining } from "../reducers.js";
 import { runPath } from "../router.js";
-import { spark } from "../charts/spark.js";
-import { alertTitle, t, timeWords } from "../i18n/index.js";
-import { latest } from "../widgets/band.js";
+import { t } from "../i18n/index.js";
 import { delegate, h, patch } from "../widgets/dom.js";
-import { glyph, icon } from "../widgets/icons.js";
-import { copy, meter, problemLine, runState, severityBadge, th } from "../widgets/parts.js";
-
-const THREE = 3; // lines in the strip; the rest is a count
-const SNIPPET = 'from trainer_agent.hf import guarded_train\n\ntrainer = Trainer(model=model, args=args, ...)\nguarded_train(trainer)';
+import { copy, problemLine } from "../widgets/parts.js";
+import { SNIPPET, empty, filters, listing, strip } from "../widgets/runtable.js";
 
 /**
  * @param {HTMLElement} host
- * @param {import("../main.js").Shell} shell
- * @returns {import("../main.js").View}
+ * @param {import("../router.js").Shell} shell
+ * @returns {import("../router.js").View}
  */
 export function runsView(host, shell) {
   /** @type {any[] | null} */ let runs = null;
   /** @type {any} */ let problem = null;
-  let filter = "all", text = "", receivedAt = 0, closed = false, busy = false, again = false, at = -1, held = new Set();
-  const search = /** @type {HTMLInputElement} */ (h("input", { class: "input find-run", type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search") }));
+  let filter = "all",
+    text = "",
+    receivedAt = 0,
+    closed = false,
+    busy = false,
+    again = false,
+    at = -1,
+    held = new Set();
+  const search = /** @type {HTMLInputElement} */ (
+    h("input", { class: "input find-run", type: "search", placeholder: t("runs.search"), "aria-label": t("runs.search") })
+  );
   const find = h("div", { class: "find-run-box hide-phone", "data-own": true, "data-key": "find" }, search);
   const draw = () => {
     if (closed) return;
-    const all = runs ?? [], left = (/** @type {any} */ run) => remaining(run.countdown, receivedAt, Date.now());
-    patch(host, [h("h1", { class: "sr" }, t("nav.runs")), problemLine(problem), runs !== null && strip(all, left), runs !== null && filters(all, filter, find),
-      runs !== null && all.length === 0 ? empty() : runs !== null && listing(filterRuns(all, filter, text), left, all.length, at)]);
-    shell.title(t("nav.runs"), all.filter(needsYou).length, all.some((run) => !ENDED.has(run.state) && grade(run) === "crit"));
+    const all = runs ?? [],
+      left = (/** @type {any} */ run) => remaining(run.countdown, receivedAt, Date.now());
+    patch(host, [
+      h("h1", { class: "sr" }, t("nav.runs")),
+      problemLine(problem),
+      runs !== null && strip(all, left),
+      runs !== null && filters(all, filter, find),
+      runs !== null && all.length === 0 ? empty() : runs !== null && listing(filterRuns(all, filter, text), left, all.length, at),
+    ]);
+    shell.title(
+      t("nav.runs"),
+      all.filter(needsYou).length,
+      all.some((run) => !ENDED.has(run.state) && grade(run) === "crit"),
+    );
   };
   const load = async () => {
-    if (busy) { again = true; return; }
-    busy = true; again = false;
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    again = false;
     try {
-      runs = await api.runs(); receivedAt = Date.now(); problem = null;
+      runs = await api.runs();
+      receivedAt = Date.now();
+      problem = null;
       held = new Set(runs?.map((run) => `${run.run_id}@${run.revision}`));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-    } finally { busy = false; }
+    } finally {
+      busy = false;
+    }
     draw();
     if (again && !closed) setTimeout(load, 400);
   };
   const cancel = async (/** @type {HTMLElement} */ target) => {
-    try { await api.cancelCountdown(target.dataset.id ?? ""); } catch (error) { if (!(error instanceof ApiError)) throw error; problem = { detail: error.detail, fix: error.fix }; }
+    try {
+      await api.cancelCountdown(target.dataset.id ?? "");
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      problem = { detail: error.detail, fix: error.fix };
+    }
     await load();
   };
   const move = (/** @type {number} */ by) => {
@@ -53,97 +79,48 @@ export function runsView(host, shell) {
     at = Math.max(0, Math.min(links.length - 1, at + by));
     links[at]?.focus();
   };
-  const quiet = delegate(host, { filter: (target) => { filter = target.dataset.id ?? "all"; at = -1; draw(); }, clear: () => { filter = "all"; text = ""; search.value = ""; draw(); }, "cancel-countdown": cancel,
-    row: (target, event) => { if (!(/** @type {Element} */ (event.target).closest("a, button"))) shell.go(runPath(target.dataset.id ?? "")); },
-    copy: async (target) => { target.textContent = await copy(SNIPPET, /** @type {HTMLElement} */ (host.querySelector("pre"))); } });
-  search.addEventListener("input", () => { text = search.value; draw(); });
-  const tick = window.setInterval(() => { if (document.visibilityState === "visible") draw(); }, 1000);
+  const quiet = delegate(host, {
+    filter: (target) => {
+      filter = target.dataset.id ?? "all";
+      at = -1;
+      draw();
+    },
+    clear: () => {
+      filter = "all";
+      text = "";
+      search.value = "";
+      draw();
+    },
+    "cancel-countdown": cancel,
+    row: (target, event) => {
+      if (!(/** @type {Element} */ (event.target).closest("a, button"))) shell.go(runPath(target.dataset.id ?? ""));
+    },
+    copy: async (target) => {
+      target.textContent = await copy(SNIPPET, /** @type {HTMLElement} */ (host.querySelector("pre")));
+    },
+  });
+  search.addEventListener("input", () => {
+    text = search.value;
+    draw();
+  });
+  const tick = window.setInterval(() => {
+    if (document.visibilityState === "visible") draw();
+  }, 1000);
   void load();
   return {
-    changed: (revisions, all) => { if (all || Object.entries(revisions).some(([id, revision]) => !held.has(`${id}@${revision}`))) void load(); },
-    restyle: () => { search.placeholder = t("runs.search"); draw(); },
+    changed: (revisions, all) => {
+      if (all || Object.entries(revisions).some(([id, revision]) => !held.has(`${id}@${revision}`))) void load();
+    },
+    restyle: () => {
+      search.placeholder = t("runs.search");
+      draw();
+    },
     keys: { j: () => move(1), k: () => move(-1), "/": () => search.focus() },
-    close() { closed = true; quiet(); window.clearInterval(tick); host.replaceChildren(); },
+    close() {
+      closed = true;
+      quiet();
+      window.clearInterval(tick);
+      host.replaceChildren();
+    },
   };
 }
-
-/** What needs you, at most three lines; one calm line when nothing does. @param {any[]} runs @param {(run: any) => number} left */
-function strip(runs, left) {
-  const wanting = runs.filter(needsYou).sort((a, b) => Number(grade(b) === "crit") - Number(grade(a) === "crit"));
-  const live = runs.filter((run) => !ENDED.has(run.state)).length;
-  if (wanting.length === 0) {
-    return h("section", { class: "card", "data-key": "strip", "aria-label": t("runs.needs") }, h("div", { class: "attn calm" }, h("span", { class: "what soft" }, live === 0 ? t("runs.calm.none") : t(live === 1 ? "runs.calm.one" : "runs.calm", { count: live }))));
-  }
-  return h("section", { class: "card", "data-key": "strip", "aria-label": t("runs.needs") }, wanting.slice(0, THREE).map((run) => attention(run, left)),
-    wanting.length > THREE && h("div", { class: "attn more" }, h("button", { class: "btn bare small", "data-act": "filter", "data-id": "needs" }, t("runs.more", { count: wanting.length - THREE }))));
-}
-
-/** @param {any} run @param {(run: any) => number} left */
-function attention(run, left) {
-  const worst = run.alerts.worst, grave = grade(run) === "crit";
-  const badge = run.state === "lost" ? h("span", { class: "badge warn" }, glyph("lost"), t("state.lost")) : worst ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "") : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
-  const fired = worst?.firing_step ?? worst?.onset_step, sign = worst && t(fired === worst.onset_step ? "runs.sign.same" : "runs.sign", { step: fired, first: worst.onset_step });
-  return h("div", { class: grave ? "attn" : "attn watch", "data-key": run.run_id }, badge,
-    h("div", { class: "what" }, h("b", {}, run.name), " ", h("span", { class: "soft" }, run.state === "lost" ? reasonOf(run, new Date()) : sign),
-      run.countdown && h("p", {}, countdownWords(run.countdown, left(run)))),
-    h("span", { class: "acts" }, h("a", { class: grave ? "btn primary" : "btn", href: runPath(run.run_id) }, t("act.open")), " ",
-      run.countdown && h("button", { class: "btn", "data-act": "cancel-countdown", "data-id": run.run_id }, t(`act.cancel.${run.countdown.kind}`))));
-}
-
-/** @param {any} countdown @param {number} left */
-function countdownWords(countdown, left) {
-  const [before, after] = t(`runs.countdown.${countdown.kind}`, { step: countdown.target_step ?? "", clock: "{clock}" }).split("{clock}");
-  return [before, h("b", { class: "nowrap accent" }, digits(left)), after];
-}
-
-/** @param {any[]} runs @param {string} filter @param {Node} find */
-function filters(runs, filter, find) {
-  return h("div", { class: "bar scrollbar-x filters", "data-key": "filters" }, h("div", { class: "seg", role: "group", "aria-label": t("col.state") },
-    FILTERS.map((name) => h("button", { "data-act": "filter", "data-id": name, "aria-pressed": String(name === filter) }, t(`filter.${name}`), h("span", { class: "quiet" }, filterRuns(runs, name).length)))), h("span", { class: "gap" }), find);
-}
-
-/** @param {any[]} runs @param {(run: any) => number} left @param {number} all @param {number} at */
-function listing(runs, left, all, at) {
-  if (runs.length === 0) return h("div", { class: "card empty", "data-key": "none" }, h("h2", {}, t("runs.no_match")), h("p", { class: "soft" }, t("runs.no_match.text", { count: all })), h("button", { class: "btn", "data-act": "clear" }, t("runs.clear")));
-  const live = runs.filter((run) => !ENDED.has(run.state)), ended = runs.filter((run) => ENDED.has(run.state));
-  const group = (/** @type {string} */ name, /** @type {any[]} */ some) => some.length > 0 && [h("tr", { class: "groupline", "data-key": name }, h("td", { colspan: 11 }, `${t(`filter.${name}`)} \u00b7 ${some.length}`)), some.map((run) => row(run, left))];
-  const heads = [th(t("col.run")), th(t("col.state")), th(t("col.progress")), th(t("col.loss")), th(t("col.last_loss"), "num"), th(t("col.grad_norm"), "num"), th(t("col.alerts")), th(t("col.loss_scale"), "num"), th(t("col.memory"), "num"), th(t("col.host")), th(t("col.heard"), "num")];
-  return h("div", { class: "card", "data-key": "list", "data-at": at }, h("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": t("nav.runs") }, h("table", { class: "runs" }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, group("running", live), group("ended", ended)))));
-}
-
-/** @param {any} run @param {(run: any) => number} left */
-function row(run, left) {
-  const over = ENDED.has(run.state), tone = over ? "" : grade(run), now = new Date();
-  const loss = latest(run, "train/loss"), norm = latest(run, "train/grad_norm"), scale = latest(run, "amp/loss_scale");
-  const odd = (/** @type {number | null} */ v) => (v !== null && !Number.isFinite(v) ? " crit strong" : "");
-  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : reasonOf(run, now);
-  const tags = [run.project, run.attributes?.precision].filter(Boolean);
-  return h("tr", { class: tone === "crit" ? "trouble" : tone === "warn" ? "watch" : null, "data-key": run.run_id, "data-act": "row", "data-id": run.run_id },
-    h("td", { class: "c-name" }, h("a", { class: "name", href: runPath(run.run_id), title: run.name }, run.name), h("span", { class: "tags" }, tags.map((tag) => h("span", { class: "tag" }, tag)))),
-    h("td", { class: "c-state" }, runState(run.state), reason && h("span", { class: "reason", title: reason }, reason)),
-    h("td", { class: "c-prog" }, progress(run, tone, now)), h("td", { class: "c-spark" }, spark(run.sparkline ?? [], { faded: over, share: run.total_steps ? (run.step ?? 0) / run.total_steps : 1 })),
-    h("td", { class: `num c-loss${odd(loss)}`, "data-label": t("label.loss") }, number(loss)), h("td", { class: `num c-grad${odd(norm)}`, "data-label": t("label.grad_norm") }, number(norm)),
-    h("td", { class: "c-alert" }, run.alerts.worst && severityBadge(run.alerts.worst.severity, alertTitle(run.alerts.worst))), h("td", { class: "num c-scale" }, powerOfTwo(scale)), memory(run),
-    h("td", { class: "c-host quiet" }, run.host), h("td", { class: "num c-upd quiet" }, run.heard_at ? shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) : "\u2013"));
-}
-
-/** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
-const reasonOf = (run, now) => run.state_reason || (run.state === "lost" && run.heard_at ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) }) : "");
-
-/** @param {any} run @param {string} tone @param {Date} now */
-function progress(run, tone, now) {
-  const share = run.total_steps ? (run.step ?? 0) / run.total_steps : null, ends = endsAt(run, now);
-  const side = ends ? moment(ends, now, { words: timeWords() }) : ENDED.has(run.state) && run.ended_at ? moment(new Date(run.ended_at), now, { words: timeWords() }) : "";
-  const kind = tone || (run.state === "finished" ? "good" : "");
-  return h("div", { class: "prog" }, h("span", {}, h("span", {}, share === null ? t("chart.step", { step: run.step ?? 0 }) : `${Math.floor(share * 100)} %`), h("span", { class: "quiet" }, side)), share === null ? meter(0, kind) : meter(share, kind));
-}
-
-/** GPU memory, or the host's labelled as such: one is never shown as the other. @param {any} run */
-function memory(run) {
-  const gpu = latest(run, "system/gpu_memory_bytes"), host = latest(run, "system/host_memory_bytes");
-  if (gpu !== null || host === null) return h("td", { class: "num c-mem" }, gibibytes(gpu));
-  return h("td", { class: "num c-mem", title: t("chart.host_memory") }, gibibytes(host), " ", h("span", { class: "tag" }, t("col.host_short")));
-}
-
-const empty = () => h("div", { class: "card empty", "data-key": "empty" }, h("h2", {}, t("runs.empty")), h("p", { class: "soft" }, t("runs.empty.text")), h("pre", {}, SNIPPET),
-  h("div", { class: "bar" }, h("button", { class: "btn", "data-act": "copy" }, icon("copy"), t("act.copy"))));

@@ -1,37 +1,48 @@
 /** Webhook endpoints: add one (its secret is shown once), test it, switch it, delete it, and see what was sent. */
 import { ApiError, api } from "../api.js";
-import { duration } from "../format.js";
-import { t, timeWords } from "../i18n/index.js";
+import { t } from "../i18n/index.js";
 import { state } from "../store.js";
-import { openDialog } from "../widgets/dialog.js";
 import { delegate, h, patch } from "../widgets/dom.js";
-import { glyph, icon } from "../widgets/icons.js";
-import { copy, problemLine, table, th, when } from "../widgets/parts.js";
-
-const SEVERITIES = ["info", "warning", "critical"];
+import { glyph } from "../widgets/icons.js";
+import { problemLine } from "../widgets/parts.js";
+import { addForm, askDelete, listing, log, showSecret } from "../widgets/webhooklist.js";
 
 /**
  * @param {HTMLElement} host
- * @param {import("../main.js").Shell} shell
- * @returns {import("../main.js").View}
+ * @param {import("../router.js").Shell} shell
+ * @returns {import("../router.js").View}
  */
 export function webhooksView(host, shell) {
   /** @type {any[] | null} */ let hooks = null;
   /** @type {any[]} */ let deliveries = [];
   /** @type {any} */ let problem = null;
   /** @type {any} */ let badForm = null;
-  let shown = "", closed = false, busy = false, again = false;
+  let shown = "",
+    closed = false,
+    busy = false,
+    again = false;
   const draw = () => {
     if (closed) return;
     const chosen = (hooks ?? []).find((hook) => hook.webhook_id === shown);
-    patch(host, [h("div", { class: "crumbs" }, h("h1", {}, t("nav.webhooks"))), problemLine(problem),
-      state.me && !state.me.public_url && h("div", { class: "notice", "data-key": "public" }, glyph("warning"), h("span", {}, t("webhooks.no_public_url"))),
-      hooks !== null && addForm(badForm), hooks !== null && listing(hooks, shown), chosen && log(chosen, deliveries)]);
+    patch(host, [
+      h("div", { class: "crumbs" }, h("h1", {}, t("nav.webhooks"))),
+      problemLine(problem),
+      state.me &&
+        !state.me.public_url &&
+        h("div", { class: "notice", "data-key": "public" }, glyph("warning"), h("span", {}, t("webhooks.no_public_url"))),
+      hooks !== null && addForm(badForm),
+      hooks !== null && listing(hooks, shown),
+      chosen && log(chosen, deliveries),
+    ]);
     shell.title(t("nav.webhooks"), 0, false);
   };
   const load = async () => {
-    if (busy) { again = true; return; }
-    busy = true; again = false;
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    again = false;
     try {
       hooks = await api.webhooks();
       if (!(hooks ?? []).some((hook) => hook.webhook_id === shown)) shown = hooks?.[0]?.webhook_id ?? "";
@@ -39,99 +50,81 @@ export function webhooksView(host, shell) {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-    } finally { busy = false; }
+    } finally {
+      busy = false;
+    }
     draw();
     if (again && !closed) setTimeout(load, 400);
   };
   const attempt = async (/** @type {() => Promise<any>} */ what) => {
-    try { await what(); problem = null; } catch (error) { if (!(error instanceof ApiError)) throw error; problem = { detail: error.detail, fix: error.fix }; }
+    try {
+      await what();
+      problem = null;
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      problem = { detail: error.detail, fix: error.fix };
+    }
     await load();
   };
   const id = (/** @type {HTMLElement} */ target) => target.dataset.id ?? "";
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
-    const form = /** @type {HTMLFormElement} */ (event.target), fields = new FormData(form);
+    const form = /** @type {HTMLFormElement} */ (event.target),
+      fields = new FormData(form);
     try {
-      const made = await api.addWebhook({ name: fields.get("name"), url: fields.get("url"), minimum_severity: fields.get("minimum_severity") });
-      badForm = null; shown = made.webhook_id;
+      const made = await api.addWebhook({
+        name: fields.get("name"),
+        url: fields.get("url"),
+        minimum_severity: fields.get("minimum_severity"),
+      });
+      badForm = null;
+      shown = made.webhook_id;
       form.reset();
       showSecret(made);
-    } catch (error) { if (!(error instanceof ApiError)) throw error; badForm = { detail: error.detail, fix: error.fix }; }
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      badForm = { detail: error.detail, fix: error.fix };
+    }
     await load();
   };
   const change = (/** @type {Event} */ event) => {
-    const field = /** @type {HTMLInputElement} */ (event.target), hook = field.dataset.hook;
+    const field = /** @type {HTMLInputElement} */ (event.target),
+      hook = field.dataset.hook;
     if (!hook) return;
-    void attempt(() => api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { minimum_severity: field.value }));
+    void attempt(() =>
+      api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { minimum_severity: field.value }),
+    );
   };
   host.addEventListener("submit", submit);
   host.addEventListener("change", change);
-  const quiet = delegate(host, { show: (target) => { shown = id(target); void load(); }, test: (target) => { shown = id(target); void attempt(() => api.testWebhook(id(target))); },
-    delete: (target) => askDelete(hooks?.find((hook) => hook.webhook_id === id(target)), () => attempt(() => api.deleteWebhook(id(target)))) });
+  const quiet = delegate(host, {
+    show: (target) => {
+      shown = id(target);
+      void load();
+    },
+    test: (target) => {
+      shown = id(target);
+      void attempt(() => api.testWebhook(id(target)));
+    },
+    delete: (target) =>
+      askDelete(
+        hooks?.find((hook) => hook.webhook_id === id(target)),
+        () => attempt(() => api.deleteWebhook(id(target))),
+      ),
+  });
   void load();
-  return { changed: (_, all, webhooks) => { if (all || webhooks) void load(); }, restyle: draw, keys: {},
-    close() { closed = true; quiet(); host.removeEventListener("submit", submit); host.removeEventListener("change", change); host.replaceChildren(); } };
-}
-
-/** @param {any} bad */
-function addForm(bad) {
-  const severity = h("select", { class: "input", id: "hook-severity", name: "minimum_severity" }, SEVERITIES.map((s) => h("option", { value: s, selected: s === "warning" }, t(`severity.${s}`))));
-  return h("form", { class: "card pad form", "data-key": "add", "aria-label": t("webhooks.add") },
-    h("div", { class: "field c1 wide" }, h("label", { for: "hook-name" }, t("col.name")), h("input", { class: "input", id: "hook-name", name: "name", required: true, maxlength: 100, placeholder: t("webhooks.name.hint") })),
-    h("div", { class: "field c3 wide" }, h("label", { for: "hook-url" }, t("webhooks.url")), h("input", { class: bad ? "input mono bad" : "input mono", id: "hook-url", name: "url", type: "url", required: true, placeholder: "https://", "aria-describedby": bad ? "hook-bad" : null, "aria-invalid": bad ? "true" : null }),
-      bad && h("span", { class: "hint bad", id: "hook-bad", role: "alert" }, bad.detail, " ", bad.fix)),
-    h("div", { class: "field c1" }, h("label", { for: "hook-severity" }, t("webhooks.from")), severity), h("div", { class: "field c1" }, h("span", { class: "lbl" }, "\u00a0"), h("button", { class: "btn primary", type: "submit" }, t("webhooks.add"))));
-}
-
-/** @param {any[]} hooks @param {string} shown */
-function listing(hooks, shown) {
-  if (hooks.length === 0) return h("div", { class: "card pad quiet section", "data-key": "list" }, t("webhooks.none"));
-  const rows = hooks.map((hook) => h("tr", { "data-key": hook.webhook_id, class: hook.webhook_id === shown ? "picked" : null },
-    h("td", { class: "strong" }, hook.name), h("td", { class: "mono wrap" }, hook.url),
-    h("td", {}, h("select", { class: "input", "data-hook": hook.webhook_id, "aria-label": `${t("webhooks.from")} ${hook.name}` }, SEVERITIES.map((s) => h("option", { value: s, selected: s === hook.minimum_severity }, t(`severity.${s}`))))),
-    h("td", {}, h("label", { class: "switch" }, h("input", { type: "checkbox", "data-hook": hook.webhook_id, checked: hook.enabled, "aria-label": `${t("webhooks.enabled")} ${hook.name}` }), " ", hook.enabled ? t("on") : t("off")),
-      hook.disabled_because && h("span", { class: "reason crit" }, hook.disabled_because)),
-    h("td", {}, outcome(hook.last_delivery)), h("td", { class: "quiet mono" }, `\u2026${hook.secret_hint}`),
-    h("td", { class: "row-acts" }, h("button", { class: "btn small", "data-act": "test", "data-id": hook.webhook_id }, t("webhooks.test")), " ", h("button", { class: "btn bare small", "data-act": "show", "data-id": hook.webhook_id, "aria-pressed": String(hook.webhook_id === shown) }, t("webhooks.log")), " ",
-      h("button", { class: "btn bare small", "data-act": "delete", "data-id": hook.webhook_id }, t("act.delete")))));
-  return h("div", { class: "section", "data-key": "list" }, table(t("nav.webhooks"), [th(t("col.name")), th(t("webhooks.url")), th(t("webhooks.from")), th(t("webhooks.enabled")), th(t("webhooks.last")), th(t("webhooks.secret")), th("")], rows, "wide"));
-}
-
-/** How a delivery stands: its status, or when it is tried again. @param {any} delivery */
-function outcome(delivery) {
-  if (!delivery) return h("span", { class: "quiet" }, "\u2013");
-  const last = delivery.attempts.at(-1), text = last ? String(last.status ?? last.error ?? "") : t("delivery.waiting");
-  if (delivery.state === "succeeded") return h("span", { class: "badge good" }, glyph("finished"), text);
-  if (delivery.state === "failed") return h("span", { class: "badge crit" }, glyph("failed"), text);
-  const seconds = delivery.next_attempt_at ? (Date.parse(delivery.next_attempt_at) - Date.now()) / 1000 : 0;
-  return h("span", { class: "badge warn" }, glyph("pending"), last && seconds > 0 ? t("delivery.again", { status: text, span: duration(seconds, timeWords()) }) : text);
-}
-
-/** @param {any} hook @param {any[]} deliveries */
-function log(hook, deliveries) {
-  const rows = deliveries.map((d) => h("tr", { "data-key": d.delivery_id }, h("td", {}, d.event_type), h("td", {}, outcome(d)), h("td", { class: "num" }, d.attempts.length),
-    h("td", { class: "num" }, duration(d.attempts.at(-1)?.seconds, timeWords())), h("td", { class: "quiet nowrap" }, when(d.created_at, { seconds: true })),
-    h("td", { class: "text" }, d.attempts.map((/** @type {any} */ a) => h("span", { class: "try" }, `${a.number}. `, when(a.at, { seconds: true }), ` ${a.status ?? a.error ?? ""}`))), h("td", { class: "mono quiet" }, d.delivery_id)));
-  return h("section", { class: "section", "data-key": "log" }, h("header", {}, h("h2", {}, t("webhooks.deliveries")), h("span", { class: "quiet" }, hook.name)),
-    rows.length === 0 ? h("div", { class: "card pad quiet" }, t("webhooks.no_deliveries"))
-      : table(t("webhooks.deliveries"), [th(t("delivery.event")), th(t("delivery.result")), th(t("delivery.tries"), "num"), th(t("delivery.took"), "num"), th(t("delivery.when")), th(t("delivery.attempts")), th("webhook-id")], rows, "wide prose"));
-}
-
-/** The one moment a secret is seen. @param {any} hook */
-function showSecret(hook) {
-  const dialog = openDialog({ narrow: true, label: t("secret.title") }), secret = h("pre", { class: "secret" }, hook.secret);
-  let done = "";
-  const draw = () => dialog.draw([h("div", { class: "top" }, h("div", {}, h("h2", {}, t("secret.title")), h("p", {}, t("secret.text")))), h("div", { class: "body" }, secret),
-    h("footer", {}, h("span", { class: "sum", role: "status" }, done), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "copy" }, icon("copy"), t("act.copy")), h("button", { class: "btn big primary", "data-act": "close" }, t("act.done"))))]);
-  delegate(dialog.body, { close: dialog.close, copy: async () => { done = await copy(hook.secret, secret); draw(); } });
-  draw();
-}
-
-/** @param {any} hook @param {() => void} yes */
-function askDelete(hook, yes) {
-  if (!hook) return;
-  const dialog = openDialog({ narrow: true, label: t("webhooks.delete.title", { name: hook.name }) });
-  dialog.draw([h("div", { class: "top" }, h("div", {}, h("h2", {}, t("webhooks.delete.title", { name: hook.name })), h("p", {}, t("webhooks.delete.text")))),
-    h("footer", {}, h("span", { class: "sum" }), h("div", { class: "acts" }, h("button", { class: "btn big", "data-act": "close" }, t("act.close")), h("button", { class: "btn big stop primary", "data-act": "yes" }, t("act.delete"))))]);
-  delegate(dialog.body, { close: dialog.close, yes: () => { dialog.close(); yes(); } });
+  return {
+    changed: (_, all, webhooks) => {
+      if (all || webhooks) void load();
+    },
+    restyle: draw,
+    keys: {},
+    close() {
+      closed = true;
+      quiet();
+      host.removeEventListener("submit", submit);
+      host.removeEventListener("change", change);
+      host.replaceChildren();
+    },
+  };
 }

@@ -6,44 +6,99 @@ import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { meter, when } from "./parts.js";
 
-const dots = (/** @type {(import("./dom.js").Child)[]} */ parts) => parts.filter((p) => p !== null && p !== undefined && p !== false && p !== "").flatMap((p, i) => (i ? [" \u00b7 ", p] : [p]));
+const dots = (/** @type {(import("./dom.js").Child)[]} */ parts) =>
+  parts.filter((p) => p !== null && p !== undefined && p !== false && p !== "").flatMap((p, i) => (i ? [" \u00b7 ", p] : [p]));
 
 /**
  * @param {any} run RunDetail
  * @param {number} left seconds of the countdown, by the server's deadline
  * @param {Date} now
  */
-export const band = (run, left, now) => h("div", { class: "band", role: "group", "data-key": "band", "aria-label": t("band") }, stateCell(run, now), healthCell(run, now), doingCell(run, left, now));
+export const band = (run, left, now) =>
+  h(
+    "div",
+    { class: "band", role: "group", "data-key": "band", "aria-label": t("band") },
+    stateCell(run, now),
+    healthCell(run, now),
+    doingCell(run, left, now),
+  );
 
 /** @param {any} run @param {Date} now */
 function stateCell(run, now) {
   const share = run.total_steps ? (run.step ?? 0) / run.total_steps : null;
   const ends = endsAt(run, now);
-  const progress = run.step === null ? t("band.no_step") : run.total_steps ? t("band.steps", { step: run.step, total: run.total_steps }) : t("band.step", { step: run.step });
-  const sub = run.state === "lost" ? [t("band.heard"), " ", when(run.heard_at, { seconds: true }), run.step !== null && ` \u00b7 ${t("chart.step", { step: run.step })}`]
-    : dots([ENDED.has(run.state) && run.ended_at ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}` : progress,
-      ends && phaseNow(run) !== "holding" && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }), phaseNow(run) && t(`phase.${phaseNow(run)}`)]);
-  return h("div", { class: "state-cell" }, h("span", { class: "ask" }, t("band.state")), h("span", { class: "say" }, glyph(run.state), t(`state.${run.state}`)), h("span", { class: "sub" }, sub),
-    share !== null && meter(share, "", { role: "progressbar", "aria-valuenow": run.step ?? 0, "aria-valuemin": 0, "aria-valuemax": run.total_steps, "aria-label": t("band.progress") }));
+  const progress =
+    run.step === null
+      ? t("band.no_step")
+      : run.total_steps
+        ? t("band.steps", { step: run.step, total: run.total_steps })
+        : t("band.step", { step: run.step });
+  const sub =
+    run.state === "lost"
+      ? [
+          t("band.heard"),
+          " ",
+          when(run.heard_at, { seconds: true }),
+          run.step !== null && ` \u00b7 ${t("chart.step", { step: run.step })}`,
+        ]
+      : dots([
+          ENDED.has(run.state) && run.ended_at
+            ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}`
+            : progress,
+          ends && phaseNow(run) !== "holding" && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }),
+          phaseNow(run) && t(`phase.${phaseNow(run)}`),
+        ]);
+  return h(
+    "div",
+    { class: "state-cell" },
+    h("span", { class: "ask" }, t("band.state")),
+    h("span", { class: "say" }, glyph(run.state), t(`state.${run.state}`)),
+    h("span", { class: "sub" }, sub),
+    share !== null &&
+      meter(share, "", {
+        role: "progressbar",
+        "aria-valuenow": run.step ?? 0,
+        "aria-valuemin": 0,
+        "aria-valuemax": run.total_steps,
+        "aria-label": t("band.progress"),
+      }),
+  );
 }
 
 /** @param {any} run @param {Date} now */
 function healthCell(run, now) {
-  const state = health(run), alert = state.alert;
+  const state = health(run),
+    alert = state.alert;
   const title = typeof state.say === "string" ? alertTitle(alert) : t(state.say.key);
-  const count = state.count > 0 && h("a", { href: "#alerts" }, t(state.count === 1 ? "band.alert" : "band.alerts", { count: state.count }));
-  let sub = dots([run.state === "lost" ? t("band.unheard", { span: duration((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
-    : alert ? t("band.since", { step: alert.firing_step ?? alert.onset_step, time: ago(alert.firing_at ?? alert.onset_at, now) })
-      : run.state === "created" ? t("band.waits") : lastTrouble(run), alert && state.firstSign !== null && t("band.first_sign", { step: state.firstSign }), count]);
+  const count =
+    state.count > 0 && h("a", { href: "#alerts" }, t(state.count === 1 ? "band.alert" : "band.alerts", { count: state.count }));
+  let sub = dots([
+    run.state === "lost"
+      ? t("band.unheard", { span: duration((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
+      : alert
+        ? t("band.since", { step: alert.firing_step ?? alert.onset_step, time: ago(alert.firing_at ?? alert.onset_at, now) })
+        : run.state === "created"
+          ? t("band.waits")
+          : lastTrouble(run),
+    alert && state.firstSign !== null && t("band.first_sign", { step: state.firstSign }),
+    count,
+  ]);
   if (sub.length === 0) sub = [t("band.no_alert")];
-  return h("div", { class: `health ${state.grade}`.trim() }, h("span", { class: "ask" }, t("band.health")), h("span", { class: "say" }, state.icon && glyph(state.icon), title),
-    h("span", { class: "sub" }, sub));
+  return h(
+    "div",
+    { class: `health ${state.grade}`.trim() },
+    h("span", { class: "ask" }, t("band.health")),
+    h("span", { class: "say" }, state.icon && glyph(state.icon), title),
+    h("span", { class: "sub" }, sub),
+  );
 }
 
 /** @param {string} at @param {Date} now */
 const ago = (at, now) => {
   const seconds = (now.getTime() - Date.parse(at)) / 1000;
-  return seconds < 60 ? timeWords().ago.replace("{}", duration(Math.max(0, Math.floor(seconds)), timeWords())) : moment(new Date(at), now, { words: timeWords() });
+  return seconds < 60
+    ? timeWords().ago.replace("{}", duration(Math.max(0, Math.floor(seconds)), timeWords()))
+    : moment(new Date(at), now, { words: timeWords() });
 };
 
 /** @param {any} run */
@@ -51,32 +106,61 @@ function lastTrouble(run) {
   const last = (run.alerts ?? []).find((/** @type {any} */ a) => a.severity !== "info" && a.state === "resolved");
   if (!last) return t("band.no_alert");
   const since = (run.step ?? 0) - (last.resolved_step ?? last.onset_step);
-  return since > 0 ? t("band.no_alert_for", { steps: since }) : t("band.last_alert", { title: alertTitle(last), step: last.onset_step });
+  return since > 0
+    ? t("band.no_alert_for", { steps: since })
+    : t("band.last_alert", { title: alertTitle(last), step: last.onset_step });
 }
 
 /** @param {any} run @param {number} left @param {Date} now */
 function doingCell(run, left, now) {
-  const state = doing(run), count = run.countdown;
+  const state = doing(run),
+    count = run.countdown;
   const [before, after] = t(state.say.key).split("{clock}");
   const say = count ? [before, h("span", { class: "clock" }, digits(left)), after] : [t(state.say.key)];
-  return h("div", { class: state.busy ? "doing busy" : "doing" },
-    h("div", { class: "row" }, h("div", {}, h("span", { class: "ask" }, t("band.doing")), h("div", { class: "say" }, say)), h("div", { class: "acts" }, acts(state, count))),
+  return h(
+    "div",
+    { class: state.busy ? "doing busy" : "doing" },
+    h(
+      "div",
+      { class: "row" },
+      h("div", {}, h("span", { class: "ask" }, t("band.doing")), h("div", { class: "say" }, say)),
+      h("div", { class: "acts" }, acts(state, count)),
+    ),
     h("span", { class: "sub" }, count ? countdownText(count, run.proposal?.target ?? null) : doingText(run, state, now)),
-    count ? meter(count.total_seconds > 0 ? left / count.total_seconds : 0, "busy") : null);
+    count ? meter(count.total_seconds > 0 ? left / count.total_seconds : 0, "busy") : null,
+  );
 }
 
 /** @param {any} state @param {any} count */
 function acts(state, count) {
-  if (count) return [h("button", { class: "btn primary", "data-act": "now" }, t(`act.now.${count.kind}`)), h("button", { class: "btn", "data-act": "cancel-countdown", "aria-label": t(`act.cancel.${count.kind}`) }, t("act.cancel"))];
+  if (count)
+    return [
+      h("button", { class: "btn primary", "data-act": "now" }, t(`act.now.${count.kind}`)),
+      h("button", { class: "btn", "data-act": "cancel-countdown", "aria-label": t(`act.cancel.${count.kind}`) }, t("act.cancel")),
+    ];
   const command = state.what === "command" ? state.command : null;
   if (!command || command.state === "running") return [];
-  return [h("button", { class: "btn", "data-act": "cancel-command", "data-id": command.command_id, "aria-label": t(`act.cancel.${command.kind}`) }, t("act.cancel"))];
+  return [
+    h(
+      "button",
+      {
+        class: "btn",
+        "data-act": "cancel-command",
+        "data-id": command.command_id,
+        "aria-label": t(`act.cancel.${command.kind}`),
+      },
+      t("act.cancel"),
+    ),
+  ];
 }
 
 /** @param {any} count @param {string | null} proposed the best target by now */
 function countdownText(count, proposed) {
   const rule = h("b", { class: "strong" }, count.rule_name);
-  const target = count.kind === "rollback" && count.target_step !== null ? [t(count.checkpoint_id === proposed ? "band.to.sound" : "band.to", { step: count.target_step }), " "] : [];
+  const target =
+    count.kind === "rollback" && count.target_step !== null
+      ? [t(count.checkpoint_id === proposed ? "band.to.sound" : "band.to", { step: count.target_step }), " "]
+      : [];
   const [before, after] = t("band.by_rule").split("{rule}");
   return [target, before, rule, after, " ", t("band.cancel_means")];
 }
@@ -85,10 +169,20 @@ function countdownText(count, proposed) {
 function doingText(run, state, now) {
   const command = state.command;
   if (state.what === "waiting") return t(phaseNow(run) === "holding" ? "band.holds" : "band.kept");
-  if (state.what === "command") return dots([t(`command.state.${command.state}`), command.rollback ? t("band.target", { step: command.rollback.target_step }) : "", by(command), command.reason && `\u201c${command.reason}\u201d`]);
+  if (state.what === "command")
+    return dots([
+      t(`command.state.${command.state}`),
+      command.rollback ? t("band.target", { step: command.rollback.target_step }) : "",
+      by(command),
+      command.reason && `\u201c${command.reason}\u201d`,
+    ]);
   if (!command) return t("band.none_yet");
   const done = t(`band.last.${command.kind}`, { step: command.rollback?.target_step ?? command.step ?? "" });
-  return dots([`${t("band.last")} ${done}, ${t(`command.state.${command.state}`)}`, moment(new Date(command.updated_at), now, { words: timeWords() }), by(command)]);
+  return dots([
+    `${t("band.last")} ${done}, ${t(`command.state.${command.state}`)}`,
+    moment(new Date(command.updated_at), now, { words: timeWords() }),
+    by(command),
+  ]);
 }
 
 /** @param {any} command */
@@ -96,11 +190,14 @@ export const by = (command) => t("by", { who: command.issued_by });
 
 /** What a screen reader hears when the band changes its answer: states and alerts, never numbers. @param {any} run */
 export function spoken(run) {
-  const state = health(run), act = doing(run);
+  const state = health(run),
+    act = doing(run);
   const title = typeof state.say === "string" ? alertTitle(state.alert) : t(state.say.key);
-  return { text: `${t(`state.${run.state}`)}. ${title}. ${t(act.say.key).replace("{clock}", "")}`, critical: state.grade === "crit" ? title : "" };
+  return {
+    text: `${t(`state.${run.state}`)}. ${title}. ${t(act.say.key).replace("{clock}", "")}`,
+    critical: state.grade === "crit" ? title : "",
+  };
 }
 
 /** @param {any} run @param {string} series */
 export const latest = (run, series) => toNumber(run.latest?.[series]?.value ?? null);
-

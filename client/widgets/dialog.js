@@ -15,8 +15,15 @@ export const isDialogOpen = () => closeOpen !== null;
  */
 export function openDialog({ narrow = false, label, closed }) {
   closeOpen?.();
-  const host = /** @type {HTMLElement} */ (document.getElementById("dialogs")), before = /** @type {HTMLElement | null} */ (document.activeElement);
-  const box = h("section", { class: narrow ? "dialog narrow" : "dialog", role: "dialog", "aria-modal": "true", "aria-label": label, tabindex: -1 });
+  const host = /** @type {HTMLElement} */ (document.getElementById("dialogs")),
+    before = /** @type {HTMLElement | null} */ (document.activeElement);
+  const box = h("section", {
+    class: narrow ? "dialog narrow" : "dialog",
+    role: "dialog",
+    "aria-modal": "true",
+    "aria-label": label,
+    tabindex: -1,
+  });
   const scrim = h("div", { class: "scrim" }, box);
   const behind = ["main", "topbar"].map((id) => document.getElementById(id));
   const close = () => {
@@ -30,8 +37,11 @@ export function openDialog({ narrow = false, label, closed }) {
     closed?.();
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); close(); }
-    else if (event.key === "Tab") trap(event, box);
+    if (event.key === "Escape") {
+      event.preventDefault();
+      event.stopPropagation();
+      close();
+    } else if (event.key === "Tab") trap(event, box);
   };
   closeOpen = close;
   host.append(scrim);
@@ -44,7 +54,9 @@ export function openDialog({ narrow = false, label, closed }) {
 
 /** @param {KeyboardEvent} event @param {HTMLElement} box */
 function trap(event, box) {
-  const stops = /** @type {HTMLElement[]} */ ([...box.querySelectorAll("a[href], button, input, select, textarea")]).filter((n) => !n.hasAttribute("disabled") && n.offsetParent !== null);
+  const stops = /** @type {HTMLElement[]} */ ([...box.querySelectorAll("a[href], button, input, select, textarea")]).filter(
+    (n) => !n.hasAttribute("disabled") && n.offsetParent !== null,
+  );
   if (stops.length === 0) return;
   const edge = event.shiftKey ? stops[0] : stops[stops.length - 1];
   const outside = !box.contains(document.activeElement) || document.activeElement === box;

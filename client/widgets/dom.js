@@ -11,7 +11,6 @@ const SVG_TAGS = new Set(["svg", "g", "path", "circle", "rect", "line", "use", "
 /** @typedef {Node | string | number | null | undefined | false} Leaf */
 /** @typedef {Leaf | (Leaf | (Leaf | Leaf[])[])[]} Child */
 
-
 /**
  * One element. `style` takes an object and is set property by property: a style attribute would break the content policy.
  * @param {string} tag
@@ -40,20 +39,30 @@ export function h(tag, props = {}, ...children) {
  * @param {Child | Child[]} next
  */
 export function patch(host, next) {
-  const wanted = [next].flat(3).filter((n) => n !== null && n !== undefined && n !== false)
+  const wanted = [next]
+    .flat(3)
+    .filter((n) => n !== null && n !== undefined && n !== false)
     .map((n) => (n instanceof Node ? n : document.createTextNode(String(n))));
   const keyed = new Map();
-  for (const child of host.children) { const key = child.getAttribute("data-key"); if (key !== null) keyed.set(key, child); }
+  for (const child of host.children) {
+    const key = child.getAttribute("data-key");
+    if (key !== null) keyed.set(key, child);
+  }
   let at = host.firstChild;
   for (const node of wanted) {
     const key = node instanceof Element ? node.getAttribute("data-key") : null;
-    const old = key === null ? at : keyed.get(key) ?? null;
+    const old = key === null ? at : (keyed.get(key) ?? null);
     if (old && same(old, node)) {
-      if (old === at) at = old.nextSibling; else host.insertBefore(old, at);
+      if (old === at) at = old.nextSibling;
+      else host.insertBefore(old, at);
       sync(old, node);
     } else host.insertBefore(node, at);
   }
-  while (at) { const gone = at; at = at.nextSibling; host.removeChild(gone); }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    host.removeChild(gone);
+  }
 }
 
 /** @param {Node} a @param {Node} b */
@@ -76,7 +85,8 @@ function sync(old, fresh) {
     if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   // A slider follows its setting (keys change it too), but never under the hand.
-  if (old instanceof HTMLInputElement && old.type === "range" && document.activeElement !== old) old.value = old.getAttribute("value") ?? "";
+  if (old instanceof HTMLInputElement && old.type === "range" && document.activeElement !== old)
+    old.value = old.getAttribute("value") ?? "";
   const [was, is] = [/** @type {HTMLElement} */ (old).style, /** @type {HTMLElement} */ (fresh).style];
   if (was && is && !old.hasAttribute("data-own") && was.cssText !== is.cssText) was.cssText = is.cssText;
   if (!old.hasAttribute("data-own")) patch(old, [...fresh.childNodes]);
@@ -99,4 +109,5 @@ export function delegate(host, acts) {
 }
 
 /** Whether single-letter keys should be left alone. @param {EventTarget | null} target */
-export const isField = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;
+export const isField = (target) =>
+  target instanceof Element && target.closest("input, textarea, select, [contenteditable]") !== null;

@@ -11,16 +11,36 @@ import { latest } from "./band.js";
  * @param {number | null} medianSeconds of a step, from the chart
  */
 export function figures(run, lastFiniteLoss, medianSeconds) {
-  const gpu = latest(run, "system/gpu_memory_bytes"), host = latest(run, "system/host_memory_bytes"), epoch = latest(run, "train/epoch");
+  const gpu = latest(run, "system/gpu_memory_bytes"),
+    host = latest(run, "system/host_memory_bytes"),
+    epoch = latest(run, "train/epoch");
   const seconds = medianSeconds ?? latest(run, "perf/step_seconds");
   const attributes = run.attributes ?? {};
   const cells = [
-    cell(run, "train/loss", t("figure.loss"), number, lastFiniteLoss && !Number.isFinite(latest(run, "train/loss") ?? 0) ? t("figure.was", { value: number(lastFiniteLoss.value), step: lastFiniteLoss.step }) : ""),
+    cell(
+      run,
+      "train/loss",
+      t("figure.loss"),
+      number,
+      lastFiniteLoss && !Number.isFinite(latest(run, "train/loss") ?? 0)
+        ? t("figure.was", { value: number(lastFiniteLoss.value), step: lastFiniteLoss.step })
+        : "",
+    ),
     cell(run, "train/grad_norm", t("figure.grad_norm"), number, limitText(run, "train/grad_norm")),
-    cell(run, "amp/loss_scale", t("figure.loss_scale"), powerOfTwo, latest(run, "amp/loss_scale") === null ? t("figure.no_scaler") : ""),
+    cell(
+      run,
+      "amp/loss_scale",
+      t("figure.loss_scale"),
+      powerOfTwo,
+      latest(run, "amp/loss_scale") === null ? t("figure.no_scaler") : "",
+    ),
     cell(run, "train/learning_rate", t("figure.learning_rate"), number, ""),
     plain(t("figure.step_time"), duration(seconds, timeWords()), medianSeconds === null ? "" : t("figure.median")),
-    plain(gpu === null ? t("figure.host_memory") : t("figure.gpu_memory"), gibibytes(gpu ?? host), (gpu ?? host) === null ? "" : "GiB"),
+    plain(
+      gpu === null ? t("figure.host_memory") : t("figure.gpu_memory"),
+      gibibytes(gpu ?? host),
+      (gpu ?? host) === null ? "" : "GiB",
+    ),
     plain(t("figure.epoch"), epoch === null ? "\u2013" : epoch.toFixed(2), ""),
     plain(t("figure.host"), run.host || "\u2013", String(attributes.device_name ?? attributes.device ?? "")),
   ];
@@ -29,14 +49,31 @@ export function figures(run, lastFiniteLoss, medianSeconds) {
 
 /** @param {any} run @param {string} series @param {string} name @param {(v: number | null) => string} format @param {string} note */
 function cell(run, series, name, format, note) {
-  const value = latest(run, series), open = run.alerts.filter((/** @type {any} */ a) => (a.series === series || (series === "amp/loss_scale" && a.series === "amp/overflow")) && OPEN.has(a.state) && a.state !== "pending");
+  const value = latest(run, series),
+    open = run.alerts.filter(
+      (/** @type {any} */ a) =>
+        (a.series === series || (series === "amp/loss_scale" && a.series === "amp/overflow")) &&
+        OPEN.has(a.state) &&
+        a.state !== "pending",
+    );
   const odd = value !== null && !Number.isFinite(value);
-  const kind = odd || open.some((/** @type {any} */ a) => a.severity === "critical") ? "bad" : open.some((/** @type {any} */ a) => a.severity === "warning") ? "odd" : "";
+  const kind =
+    odd || open.some((/** @type {any} */ a) => a.severity === "critical")
+      ? "bad"
+      : open.some((/** @type {any} */ a) => a.severity === "warning")
+        ? "odd"
+        : "";
   return plain(name, format(value), note, kind);
 }
 
 /** @param {string} name @param {string} value @param {string} note @param {string} [kind] */
-const plain = (name, value, note, kind = "") => h("div", { class: kind || null }, h("dt", { title: name }, name), h("dd", { title: `${value} ${note}`.trim() }, value, " ", h("small", {}, note)));
+const plain = (name, value, note, kind = "") =>
+  h(
+    "div",
+    { class: kind || null },
+    h("dt", { title: name }, name),
+    h("dd", { title: `${value} ${note}`.trim() }, value, " ", h("small", {}, note)),
+  );
 
 /** @param {any} run @param {string} series */
 function limitText(run, series) {

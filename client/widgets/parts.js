@@ -14,36 +14,64 @@ const TONES = /** @type {Record<string, string>} */ ({ critical: "crit", warning
 const SHAPES = /** @type {Record<string, string>} */ ({ critical: "firing", warning: "warning", info: "info" });
 
 /** @param {string} severity @param {string} text @param {string} [more] */
-export const severityBadge = (severity, text, more = "") => h("span", { class: `badge ${TONES[severity] ?? "mute"} ${more}`.trim() }, glyph(SHAPES[severity] ?? "info"), text);
+export const severityBadge = (severity, text, more = "") =>
+  h("span", { class: `badge ${TONES[severity] ?? "mute"} ${more}`.trim() }, glyph(SHAPES[severity] ?? "info"), text);
 
 /** How an alert stands. @param {any} alert */
 export function alertState(alert) {
   if (alert.state === "firing") return severityBadge(alert.severity, t("alert.firing"));
   if (alert.state === "pending") return h("span", { class: "badge warn" }, glyph("pending"), t("alert.pending"));
   if (alert.state === "recovering") return h("span", { class: "badge mute" }, t("alert.recovering"));
-  return h("span", { class: alert.closed_because === "recovered" ? "badge good" : "badge mute" }, glyph(alert.closed_because === "recovered" ? "finished" : "back"),
-    t(`closed.${alert.closed_because ?? "recovered"}`));
+  return h(
+    "span",
+    { class: alert.closed_because === "recovered" ? "badge good" : "badge mute" },
+    glyph(alert.closed_because === "recovered" ? "finished" : "back"),
+    t(`closed.${alert.closed_because ?? "recovered"}`),
+  );
 }
 
 /** @param {number} share 0 to 1 @param {string} [kind] @param {Record<string, any>} [props] */
-export const meter = (share, kind = "", props = {}) => h("div", { class: `meter ${kind}`.trim(), ...props }, h("i", { style: { width: `${Math.max(0, Math.min(1, share)) * 100}%` } }));
+export const meter = (share, kind = "", props = {}) =>
+  h(
+    "div",
+    { class: `meter ${kind}`.trim(), ...props },
+    h("i", { style: { width: `${Math.max(0, Math.min(1, share)) * 100}%` } }),
+  );
 
 /** A moment with its full form on hover. @param {string | null} at @param {{ relative?: boolean, seconds?: boolean }} [how] */
 export function when(at, { relative = false, seconds = false } = {}) {
   if (!at) return h("span", {}, "\u2013");
-  const date = new Date(at), now = new Date(), words = timeWords();
-  return h("time", { datetime: at, title: date.toLocaleString() }, relative ? since(date, now, words) : moment(date, now, { words, seconds }));
+  const date = new Date(at),
+    now = new Date(),
+    words = timeWords();
+  return h(
+    "time",
+    { datetime: at, title: date.toLocaleString() },
+    relative ? since(date, now, words) : moment(date, now, { words, seconds }),
+  );
 }
 
 /** What went wrong and what to do, on the spot. @param {{ detail: string, fix: string } | null} problem */
-export const problemLine = (problem) => problem && h("div", { class: "notice", role: "alert" }, glyph("warning"), h("span", {}, problem.detail, problem.fix && h("span", {}, " ", problem.fix)));
+export const problemLine = (problem) =>
+  problem &&
+  h(
+    "div",
+    { class: "notice", role: "alert" },
+    glyph("warning"),
+    h("span", {}, problem.detail, problem.fix && h("span", {}, " ", problem.fix)),
+  );
 
 /** A heading with its card of content. @param {string} id @param {string} title @param {import("./dom.js").Child | import("./dom.js").Child[]} beside @param {...import("./dom.js").Child} content */
-export const section = (id, title, beside, ...content) => h("section", { class: "section", id, "data-key": id }, h("header", {}, h("h2", {}, title), beside), ...content);
+export const section = (id, title, beside, ...content) =>
+  h("section", { class: "section", id, "data-key": id }, h("header", {}, h("h2", {}, title), beside), ...content);
 
 /** A table that scrolls inside its card and can be reached by keyboard. @param {string} label @param {import("./dom.js").Child[]} heads @param {import("./dom.js").Child[]} rows @param {string} [kind] */
-export const table = (label, heads, rows, kind = "") => h("div", { class: "card scroll", role: "region", tabindex: 0, "aria-label": label },
-  h("table", { class: kind || null }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)));
+export const table = (label, heads, rows, kind = "") =>
+  h(
+    "div",
+    { class: "card scroll", role: "region", tabindex: 0, "aria-label": label },
+    h("table", { class: kind || null }, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, rows)),
+  );
 
 /** @param {string} text @param {string} [kind] */
 export const th = (text, kind = "") => h("th", { class: kind || null, scope: "col" }, text);

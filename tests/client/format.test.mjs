@@ -1,6 +1,19 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { axisNumber, countdown, duration, gibibytes, moment, number, powerOfTwo, shortSpan, since, size, toNumber, valueFormat } from "../../client/format.js";
+import {
+  axisNumber,
+  countdown,
+  duration,
+  gibibytes,
+  moment,
+  number,
+  powerOfTwo,
+  shortSpan,
+  since,
+  size,
+  toNumber,
+  valueFormat,
+} from "../../client/format.js";
 
 test("non-finite numbers have names and a missing one is a dash, never zero", () => {
   assert.deepEqual([NaN, Infinity, -Infinity, null, undefined].map(number), ["NaN", "Inf", "−Inf", "–", "–"]);
@@ -10,16 +23,41 @@ test("non-finite numbers have names and a missing one is a dash, never zero", ()
 
 test("the API's strings become numbers, anything else does not", () => {
   assert.ok(Number.isNaN(toNumber("NaN")));
-  assert.deepEqual(["Infinity", "-Infinity", 0, null, undefined, "12", "constructor"].map(toNumber), [Infinity, -Infinity, 0, null, null, null, null]);
+  assert.deepEqual(["Infinity", "-Infinity", 0, null, undefined, "12", "constructor"].map(toNumber), [
+    Infinity,
+    -Infinity,
+    0,
+    null,
+    null,
+    null,
+    null,
+  ]);
 });
 
 test("numbers keep about four digits and no thousands separator", () => {
-  assert.deepEqual([1.79412, 15.2, 156.23, 1024.4, 9375, 0.0834, 0, -2.5].map(number), ["1.794", "15.2", "156.2", "1024", "9375", "0.0834", "0", "−2.5"]);
+  assert.deepEqual([1.79412, 15.2, 156.23, 1024.4, 9375, 0.0834, 0, -2.5].map(number), [
+    "1.794",
+    "15.2",
+    "156.2",
+    "1024",
+    "9375",
+    "0.0834",
+    "0",
+    "−2.5",
+  ]);
   assert.deepEqual([2.45e-5, 5e-5, 3.2e9].map(number), ["2.45e-5", "5e-5", "3.2e9"]);
 });
 
 test("a loss scale is a power of two", () => {
-  assert.deepEqual([65536, 32, 1024, 2 ** 20, 2 ** 24, 512, 1500].map(powerOfTwo), ["64Ki", "32", "1Ki", "1Mi", "16Mi", "512", "1500"]);
+  assert.deepEqual([65536, 32, 1024, 2 ** 20, 2 ** 24, 512, 1500].map(powerOfTwo), [
+    "64Ki",
+    "32",
+    "1Ki",
+    "1Mi",
+    "16Mi",
+    "512",
+    "1500",
+  ]);
   assert.deepEqual([2 ** -19, 0.5, 0, 0.3].map(powerOfTwo), ["2⁻¹⁹", "0.5", "0", "0.3"]); // a dead run's scale slides below 1
   assert.equal(valueFormat("amp/loss_scale")(131072), "128Ki");
 });
@@ -29,9 +67,14 @@ test("axis numbers are short", () => {
 });
 
 test("durations are in the two units that matter", () => {
-  assert.deepEqual([0.25, 3.14, 42, 59.7, 240, 18720, 3600, 93600, null, NaN, -1].map((s) => duration(s)),
-    ["0.25 s", "3.1 s", "42 s", "1 min", "4 min", "5 h 12 min", "1 h", "1 d 2 h", "–", "–", "–"]);
-  assert.deepEqual([0, 59, 660, 7200, 172800, -3].map((s) => shortSpan(s)), ["0 s", "59 s", "11 min", "2 h", "2 d", "0 s"]);
+  assert.deepEqual(
+    [0.25, 3.14, 42, 59.7, 240, 18720, 3600, 93600, null, NaN, -1].map((s) => duration(s)),
+    ["0.25 s", "3.1 s", "42 s", "1 min", "4 min", "5 h 12 min", "1 h", "1 d 2 h", "–", "–", "–"],
+  );
+  assert.deepEqual(
+    [0, 59, 660, 7200, 172800, -3].map((s) => shortSpan(s)),
+    ["0 s", "59 s", "11 min", "2 h", "2 d", "0 s"],
+  );
 });
 
 test("a countdown rounds up, so that it ends on zero", () => {

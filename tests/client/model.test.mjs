@@ -5,9 +5,24 @@ import { emptySeries } from "../../client/series.js";
 import { timeline } from "../../client/timeline.js";
 
 const words = { firstSign: "first sign", restart: "restart", rollback: "rolled back", limit: "limit", offScale: "off scale" };
-const steps = Float64Array.from({ length: 100 }, (_, i) => i), values = Float64Array.from(steps, (s) => 2 + 0.01 * Math.sin(s));
+const steps = Float64Array.from({ length: 100 }, (_, i) => i),
+  values = Float64Array.from(steps, (s) => 2 + 0.01 * Math.sin(s));
 const trace = (more = {}) => ({ segment: 0, rank: 0, superseded: false, n: 100, count: 100, steps, values, ...more });
-const wish = (more = {}) => ({ series: "train/loss", data: { ...emptySeries("train/loss"), traces: [trace()] }, look: [0, 99], width: 600, height: 224, marks: timeline({}), smoothing: 0.6, robust: true, logY: false, labelled: true, words, alt: "", ...more });
+const wish = (more = {}) => ({
+  series: "train/loss",
+  data: { ...emptySeries("train/loss"), traces: [trace()] },
+  look: [0, 99],
+  width: 600,
+  height: 224,
+  marks: timeline({}),
+  smoothing: 0.6,
+  robust: true,
+  logY: false,
+  labelled: true,
+  words,
+  alt: "",
+  ...more,
+});
 const roles = (m) => m.lines.map((l) => l.role);
 
 test("raw lies beneath smoothed, superseded beneath both", () => {
@@ -25,7 +40,12 @@ test("a loss scale is stepped, on powers of two, never smoothed", () => {
 });
 
 test("a scale that has slid to zero is a gap on a log axis, not a crash", () => {
-  const m = model(wish({ series: "amp/loss_scale", data: { ...emptySeries("amp/loss_scale"), traces: [trace({ values: Float64Array.from(steps, (s) => (s < 90 ? 64 : 0)) })] } }));
+  const m = model(
+    wish({
+      series: "amp/loss_scale",
+      data: { ...emptySeries("amp/loss_scale"), traces: [trace({ values: Float64Array.from(steps, (s) => (s < 90 ? 64 : 0)) })] },
+    }),
+  );
   assert.ok(Number.isNaN(m.lines[0].values[99]));
   assert.ok(m.y[0] > 0);
 });
@@ -39,34 +59,97 @@ test("a clipped peak gets a caret with its value", () => {
 });
 
 test("non-finite points are counted where they are seen, and what was superseded does not count against the living", () => {
-  const nonfinite = [{ step: 5, value: "NaN", superseded: true }, { step: 40, value: "NaN", superseded: false }, { step: 41, value: "Infinity", superseded: false }, { step: 500, value: "NaN", superseded: false }];
+  const nonfinite = [
+    { step: 5, value: "NaN", superseded: true },
+    { step: 40, value: "NaN", superseded: false },
+    { step: 41, value: "Infinity", superseded: false },
+    { step: 500, value: "NaN", superseded: false },
+  ];
   const m = model(wish({ data: { ...emptySeries("train/loss"), traces: [trace()], nonfinite } }));
   assert.equal(m.nonfiniteText, "1 Inf, 1 NaN");
-  assert.deepEqual(m.nonfinite.map((n) => n.step), [5, 40]); // 41 is nearer than a mark is wide
+  assert.deepEqual(
+    m.nonfinite.map((n) => n.step),
+    [5, 40],
+  ); // 41 is nearer than a mark is wide
 });
 
 test("a band is never thinner than four pixels and ends with the view", () => {
-  const alert = (more) => ({ state: "firing", severity: "critical", onset_step: 50, firing_step: 50, resolved_step: null, series: "train/loss", title: "x", ...more });
-  const [band] = model(wish({ look: [0, 10000], marks: timeline({ alerts: [alert({ state: "resolved", resolved_step: 50, closed_because: "recovered" })] }) })).bands;
+  const alert = (more) => ({
+    state: "firing",
+    severity: "critical",
+    onset_step: 50,
+    firing_step: 50,
+    resolved_step: null,
+    series: "train/loss",
+    title: "x",
+    ...more,
+  });
+  const [band] = model(
+    wish({
+      look: [0, 10000],
+      marks: timeline({ alerts: [alert({ state: "resolved", resolved_step: 50, closed_because: "recovered" })] }),
+    }),
+  ).bands;
   assert.ok(band.to - band.from >= 4 * (10000 / (600 - 62)) - 1e-9);
   const pending = model(wish({ marks: timeline({ alerts: [alert({ firing_step: 70 })] }) })).bands;
-  assert.deepEqual(pending.map((b) => [b.from, b.to, b.kind]), [[50, 70, "warn"], [70, 99, "crit"]]);
+  assert.deepEqual(
+    pending.map((b) => [b.from, b.to, b.kind]),
+    [
+      [50, 70, "warn"],
+      [70, 99, "crit"],
+    ],
+  );
 });
 
 test("alerts on the same steps are one tint, the graver winning", () => {
-  const alert = (onset, severity) => ({ state: "firing", severity, onset_step: onset, firing_step: onset, resolved_step: null, series: "train/loss", title: "x" });
-  const { bands } = model(wish({ marks: timeline({ alerts: [alert(20, "warning"), alert(40, "critical"), alert(30, "warning"), alert(50, "critical"), alert(10, "info")] }) }));
-  assert.deepEqual(bands.map((b) => [b.from, b.to, b.kind, b.fill]), [[10, 20, "mute", false], [20, 40, "warn", true], [40, 99, "crit", true]]);
+  const alert = (onset, severity) => ({
+    state: "firing",
+    severity,
+    onset_step: onset,
+    firing_step: onset,
+    resolved_step: null,
+    series: "train/loss",
+    title: "x",
+  });
+  const { bands } = model(
+    wish({
+      marks: timeline({
+        alerts: [alert(20, "warning"), alert(40, "critical"), alert(30, "warning"), alert(50, "critical"), alert(10, "info")],
+      }),
+    }),
+  );
+  assert.deepEqual(
+    bands.map((b) => [b.from, b.to, b.kind, b.fill]),
+    [
+      [10, 20, "mute", false],
+      [20, 40, "warn", true],
+      [40, 99, "crit", true],
+    ],
+  );
 });
 
 test("labels that would cover one another are left out", () => {
-  const marks = timeline({ segments: [{ segment: 0, cause: "start", from_step: 0, last_step: 99 }, { segment: 1, cause: "restart", from_step: 50, last_step: 99 }, { segment: 2, cause: "rollback", from_step: 52, last_step: 99 }] });
-  assert.deepEqual(model(wish({ marks })).labels.map((l) => l.text), ["restart"]);
+  const marks = timeline({
+    segments: [
+      { segment: 0, cause: "start", from_step: 0, last_step: 99 },
+      { segment: 1, cause: "restart", from_step: 50, last_step: 99 },
+      { segment: 2, cause: "rollback", from_step: 52, last_step: 99 },
+    ],
+  });
+  assert.deepEqual(
+    model(wish({ marks })).labels.map((l) => l.text),
+    ["restart"],
+  );
   assert.deepEqual(model(wish({ marks, labelled: false })).labels, []);
 });
 
 test("memory starts at zero and has round ticks in GiB", () => {
-  const m = model(wish({ series: "system/host_memory_bytes", data: { ...emptySeries("x"), traces: [trace({ values: Float64Array.from(steps, () => 21.5 * 2 ** 30) })] } }));
+  const m = model(
+    wish({
+      series: "system/host_memory_bytes",
+      data: { ...emptySeries("x"), traces: [trace({ values: Float64Array.from(steps, () => 21.5 * 2 ** 30) })] },
+    }),
+  );
   assert.equal(m.y[0], 0);
   assert.deepEqual(m.yTicks.map(m.format), ["0", "5", "10", "15", "20"]);
 });

@@ -1,12 +1,49 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { badge, choices, commandSteps, doing, endsAt, filterRuns, grade, health, live, mayCommand, needsYou, orderSentence, remaining, stale, stepSeconds } from "../../client/reducers.js";
+import {
+  badge,
+  choices,
+  commandSteps,
+  doing,
+  endsAt,
+  filterRuns,
+  grade,
+  health,
+  live,
+  mayCommand,
+  needsYou,
+  orderSentence,
+  remaining,
+  stale,
+  stepSeconds,
+} from "../../client/reducers.js";
 
-const alert = (more) => ({ severity: "critical", state: "firing", title: "Loss is NaN", onset_step: 5000, firing_step: 5024, ...more });
-const run = (more) => ({ state: "running", alerts: [], commands: [], checkpoints: [], capabilities: ["stop", "rollback"], incapable_because: "", command: null, countdown: null, proposal: { target: "c3", passed_over: [], first_sign_step: null }, ...more });
+const alert = (more) => ({
+  severity: "critical",
+  state: "firing",
+  title: "Loss is NaN",
+  onset_step: 5000,
+  firing_step: 5024,
+  ...more,
+});
+const run = (more) => ({
+  state: "running",
+  alerts: [],
+  commands: [],
+  checkpoints: [],
+  capabilities: ["stop", "rollback"],
+  incapable_because: "",
+  command: null,
+  countdown: null,
+  proposal: { target: "c3", passed_over: [], first_sign_step: null },
+  ...more,
+});
 
 test("the live state is away from the first error until the next hello", () => {
-  assert.deepEqual([live("connecting", "hello"), live("live", "error"), live("away", "error"), live("away", "hello")], ["live", "away", "away", "live"]);
+  assert.deepEqual(
+    [live("connecting", "hello"), live("live", "error"), live("away", "error"), live("away", "hello")],
+    ["live", "away", "away", "live"],
+  );
 });
 
 test("only runs with a newer revision are fetched again", () => {
@@ -20,7 +57,15 @@ test("a lost run's health is unknown, never healthy", () => {
 });
 
 test("health names the gravest alert, and of those the earliest; info is not trouble", () => {
-  const state = health(run({ alerts: [alert({ title: "Grad norm ramps", severity: "warning", onset_step: 4958 }), alert({}), alert({ title: "Steps skipped", onset_step: 5021 })] }));
+  const state = health(
+    run({
+      alerts: [
+        alert({ title: "Grad norm ramps", severity: "warning", onset_step: 4958 }),
+        alert({}),
+        alert({ title: "Steps skipped", onset_step: 5021 }),
+      ],
+    }),
+  );
   assert.deepEqual([state.say, state.grade, state.count, state.firstSign], ["Loss is NaN", "crit", 3, 4958]);
   assert.equal(health(run({ alerts: [alert({ severity: "info" }), alert({ state: "resolved" })] })).say.key, "health.healthy");
 });
@@ -36,7 +81,12 @@ test("a countdown comes before a command, a command before what was done last", 
 });
 
 test("a phase from before the segment began is not claimed", () => {
-  const held = (seconds) => run({ phase: "holding", heard_at: "2026-04-02T12:01:00Z", segments: [{ from_step: 1, started_at: new Date(Date.parse("2026-04-02T12:01:00Z") - seconds * 1000).toISOString() }] });
+  const held = (seconds) =>
+    run({
+      phase: "holding",
+      heard_at: "2026-04-02T12:01:00Z",
+      segments: [{ from_step: 1, started_at: new Date(Date.parse("2026-04-02T12:01:00Z") - seconds * 1000).toISOString() }],
+    });
   assert.equal(doing(held(3)).say.key, "doing.nothing");
   assert.equal(doing(held(60)).say.key, "doing.holding");
 });
@@ -53,10 +103,34 @@ test("a button that cannot be obeyed always has its reason", () => {
 });
 
 test("a command's dots say what is done, what is now and where it ended", () => {
-  const history = [{ state: "queued", at: "1" }, { state: "delivered", at: "2" }];
-  assert.deepEqual(commandSteps({ kind: "rollback", state: "delivered", history }).map((s) => [s.state, s.mark]), [["queued", "done"], ["delivered", "now"], ["running", ""], ["succeeded", ""]]);
-  assert.deepEqual(commandSteps({ kind: "stop", state: "succeeded", history }).map((s) => s.mark), ["done", "done", "done", "done"]);
-  assert.deepEqual(commandSteps({ kind: "rollback", state: "rejected", history: [...history, { state: "rejected", at: "3" }] }).map((s) => [s.state, s.mark]), [["queued", "done"], ["delivered", "done"], ["rejected", "fail"]]);
+  const history = [
+    { state: "queued", at: "1" },
+    { state: "delivered", at: "2" },
+  ];
+  assert.deepEqual(
+    commandSteps({ kind: "rollback", state: "delivered", history }).map((s) => [s.state, s.mark]),
+    [
+      ["queued", "done"],
+      ["delivered", "now"],
+      ["running", ""],
+      ["succeeded", ""],
+    ],
+  );
+  assert.deepEqual(
+    commandSteps({ kind: "stop", state: "succeeded", history }).map((s) => s.mark),
+    ["done", "done", "done", "done"],
+  );
+  assert.deepEqual(
+    commandSteps({ kind: "rollback", state: "rejected", history: [...history, { state: "rejected", at: "3" }] }).map((s) => [
+      s.state,
+      s.mark,
+    ]),
+    [
+      ["queued", "done"],
+      ["delivered", "done"],
+      ["rejected", "fail"],
+    ],
+  );
 });
 
 test("a countdown runs by what the server said was left, whatever this clock shows", () => {
@@ -65,22 +139,50 @@ test("a countdown runs by what the server said was left, whatever this clock sho
 });
 
 test("the proposed checkpoint is marked; passed-over, superseded and unsound ones cannot be chosen", () => {
-  const listed = choices(run({ checkpoints: [{ checkpoint_id: "c1", step: 10, state: "sound", reason: "fit" }, { checkpoint_id: "c3", step: 20, state: "sound", reason: "fit" }, { checkpoint_id: "c4", step: 30, state: "sound", reason: "fit" },
-    { checkpoint_id: "c5", step: 40, state: "unsound", reason: "sick" }, { checkpoint_id: "c6", step: 50, state: "sound", superseded: true }, { checkpoint_id: "c0", step: 5, state: "deleted" }],
-    proposal: { target: "c3", passed_over: [{ checkpoint_id: "c4", reason: "not older than the first sign (25)" }] } }));
-  assert.deepEqual(listed.map((c) => [c.checkpoint_id, c.enabled, c.proposed]), [["c5", false, false], ["c4", false, false], ["c3", true, true], ["c1", true, false]]);
+  const listed = choices(
+    run({
+      checkpoints: [
+        { checkpoint_id: "c1", step: 10, state: "sound", reason: "fit" },
+        { checkpoint_id: "c3", step: 20, state: "sound", reason: "fit" },
+        { checkpoint_id: "c4", step: 30, state: "sound", reason: "fit" },
+        { checkpoint_id: "c5", step: 40, state: "unsound", reason: "sick" },
+        { checkpoint_id: "c6", step: 50, state: "sound", superseded: true },
+        { checkpoint_id: "c0", step: 5, state: "deleted" },
+      ],
+      proposal: { target: "c3", passed_over: [{ checkpoint_id: "c4", reason: "not older than the first sign (25)" }] },
+    }),
+  );
+  assert.deepEqual(
+    listed.map((c) => [c.checkpoint_id, c.enabled, c.proposed]),
+    [
+      ["c5", false, false],
+      ["c4", false, false],
+      ["c3", true, true],
+      ["c1", true, false],
+    ],
+  );
   assert.equal(listed[1].reason, "not older than the first sign (25)");
 });
 
 test("the order is one sentence with its cost", () => {
   const order = orderSentence({ step: 4750, lost: 280, seconds: 4.3, data: "skip", clip: 1 });
-  assert.deepEqual([order.back.values.step, order.lost.values.steps, Math.round(order.lost.values.seconds), order.rest.map((s) => s.key)], [4750, 280, 1204, ["order.data.skip", "order.clip"]]);
+  assert.deepEqual(
+    [order.back.values.step, order.lost.values.steps, Math.round(order.lost.values.seconds), order.rest.map((s) => s.key)],
+    [4750, 280, 1204, ["order.data.skip", "order.clip"]],
+  );
   assert.equal(orderSentence({ step: 1, lost: 1, seconds: null, data: "replay", clip: null }).lost.key, "order.lost.one");
 });
 
 test("filters know who needs you", () => {
-  const runs = [run({ name: "a", project: "p", host: "gpu-1", alerts: { firing: 1, worst: alert({}) } }), run({ name: "b", project: "p", host: "gpu-2", alerts: { firing: 0, worst: null } }), run({ name: "c", project: "q", host: "gpu-1", state: "failed", alerts: { firing: 1, worst: alert({}) } })];
-  assert.deepEqual(["all", "needs", "running", "ended"].map((f) => filterRuns(runs, f).length), [3, 1, 2, 1]);
+  const runs = [
+    run({ name: "a", project: "p", host: "gpu-1", alerts: { firing: 1, worst: alert({}) } }),
+    run({ name: "b", project: "p", host: "gpu-2", alerts: { firing: 0, worst: null } }),
+    run({ name: "c", project: "q", host: "gpu-1", state: "failed", alerts: { firing: 1, worst: alert({}) } }),
+  ];
+  assert.deepEqual(
+    ["all", "needs", "running", "ended"].map((f) => filterRuns(runs, f).length),
+    [3, 1, 2, 1],
+  );
   assert.equal(filterRuns(runs, "all", "GPU-1").length, 2);
   assert.equal(needsYou(run({ state: "lost", alerts: { worst: null } })), true);
   assert.equal(grade(run({ alerts: { worst: alert({ severity: "info" }) } })), "");
@@ -88,7 +190,12 @@ test("filters know who needs you", () => {
 
 test("the end is foretold from the steps of this segment, or not at all", () => {
   const now = new Date("2026-04-02T12:00:00Z");
-  const known = run({ step: 110, total_steps: 210, heard_at: "2026-04-02T12:00:00Z", segments: [{ from_step: 10, started_at: "2026-04-02T11:56:40Z" }] });
+  const known = run({
+    step: 110,
+    total_steps: 210,
+    heard_at: "2026-04-02T12:00:00Z",
+    segments: [{ from_step: 10, started_at: "2026-04-02T11:56:40Z" }],
+  });
   assert.equal(stepSeconds(known), 2);
   assert.equal(endsAt(known, now).toISOString(), "2026-04-02T12:03:20.000Z");
   assert.equal(endsAt(run({ step: null, total_steps: 10 }), now), null);
@@ -96,5 +203,14 @@ test("the end is foretold from the steps of this segment, or not at all", () => 
 });
 
 test("the badge counts firing alerts above info", () => {
-  assert.equal(badge([alert({}), alert({ state: "pending" }), alert({ severity: "info" }), alert({ state: "resolved" }), alert({ state: "recovering" })]), 2);
+  assert.equal(
+    badge([
+      alert({}),
+      alert({ state: "pending" }),
+      alert({ severity: "info" }),
+      alert({ state: "resolved" }),
+      alert({ state: "recovering" }),
+    ]),
+    2,
+  );
 });

@@ -1,22 +1,55 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { countNonfinite, decode, indexAt, lastFinite, linearTicks, logTicks, median, offScale, readAt, robustRange, smooth, withGaps, yRange } from "../../client/series.js";
+import {
+  countNonfinite,
+  decode,
+  indexAt,
+  lastFinite,
+  linearTicks,
+  logTicks,
+  median,
+  offScale,
+  readAt,
+  robustRange,
+  smooth,
+  withGaps,
+  yRange,
+} from "../../client/series.js";
 
 /** The octet-stream of the API: header length, padded header, then steps and values of each trace. */
 function stream(header, columns) {
   let json = JSON.stringify(header);
   while ((4 + new TextEncoder().encode(json).length) % 8 !== 0) json += " ";
-  const head = new TextEncoder().encode(json), numbers = columns.flat();
-  const buffer = new ArrayBuffer(4 + head.length + 8 * numbers.length), view = new DataView(buffer);
+  const head = new TextEncoder().encode(json),
+    numbers = columns.flat();
+  const buffer = new ArrayBuffer(4 + head.length + 8 * numbers.length),
+    view = new DataView(buffer);
   view.setUint32(0, head.length, true);
   new Uint8Array(buffer, 4, head.length).set(head);
   numbers.forEach((v, i) => view.setFloat64(4 + head.length + 8 * i, v, true));
   return buffer;
 }
 
-const trace = (steps, values, more = {}) => ({ segment: 0, rank: 0, superseded: false, n: steps.length, count: steps.length, steps: Float64Array.from(steps), values: Float64Array.from(values), ...more });
-const HEADER = { series: "train/loss", unit: "", revision: 7, nonfinite: [{ step: 2, value: "Infinity", segment: 0, rank: 0, superseded: false }],
-  traces: [{ segment: 0, rank: 0, superseded: false, n: 3, count: 3 }, { segment: 1, rank: 0, superseded: false, n: 1, count: 1 }] };
+const trace = (steps, values, more = {}) => ({
+  segment: 0,
+  rank: 0,
+  superseded: false,
+  n: steps.length,
+  count: steps.length,
+  steps: Float64Array.from(steps),
+  values: Float64Array.from(values),
+  ...more,
+});
+const HEADER = {
+  series: "train/loss",
+  unit: "",
+  revision: 7,
+  nonfinite: [{ step: 2, value: "Infinity", segment: 0, rank: 0, superseded: false }],
+  traces: [
+    { segment: 0, rank: 0, superseded: false, n: 3, count: 3 },
+    { segment: 1, rank: 0, superseded: false, n: 1, count: 1 },
+  ],
+};
 
 test("a stream decodes into its traces, bit for bit", () => {
   const read = decode(stream(HEADER, [[1, 2, 3], [0.1, NaN, 5e-324], [9], [-0]]));
@@ -49,7 +82,10 @@ test("smoothing never crosses a gap: after one it begins afresh", () => {
 });
 
 test("an infinity is a gap too, and does not stick in the mean", () => {
-  assert.deepEqual([...smooth([1, Infinity, 3, -Infinity, 4], 0.5)].map((v) => (Number.isNaN(v) ? "gap" : v)), [1, "gap", 3, "gap", 4]);
+  assert.deepEqual(
+    [...smooth([1, Infinity, 3, -Infinity, 4], 0.5)].map((v) => (Number.isNaN(v) ? "gap" : v)),
+    [1, "gap", 3, "gap", 4],
+  );
 });
 
 test("segments are smoothed apart because each is a trace of its own", () => {
@@ -99,7 +135,13 @@ test("ticks are round, inside the range and not too many", () => {
 
 test("the tallest peak of a neighbourhood gets the caret", () => {
   const peaks = offScale([{ steps: [1, 2, 3, 100], values: [9, 15.2, 9, -3] }], [0, 4], 10);
-  assert.deepEqual(peaks.map((p) => [p.step, p.value, p.above]), [[2, 15.2, true], [100, -3, false]]);
+  assert.deepEqual(
+    peaks.map((p) => [p.step, p.value, p.above]),
+    [
+      [2, 15.2, true],
+      [100, -3, false],
+    ],
+  );
 });
 
 test("non-finite points are counted by kind", () => {
@@ -118,7 +160,13 @@ test("the crosshair reads the nearest raw point of what counts, and tells Inf fr
 });
 
 test("the last finite value is the newest one that counts", () => {
-  assert.deepEqual(lastFinite({ ...HEADER, traces: [trace([1, 2], [7, 15.2]), trace([3, 4], [NaN, Infinity]), trace([9], [1], { superseded: true })] }), { step: 2, value: 15.2 });
+  assert.deepEqual(
+    lastFinite({
+      ...HEADER,
+      traces: [trace([1, 2], [7, 15.2]), trace([3, 4], [NaN, Infinity]), trace([9], [1], { superseded: true })],
+    }),
+    { step: 2, value: 15.2 },
+  );
   assert.equal(median([NaN, 3, 1, 2]), 2);
   assert.equal(median([NaN]), null);
 });

@@ -3,27 +3,66 @@ import assert from "node:assert/strict";
 import { lastSteps, limitOn, openOn, superseded, timeline, window } from "../../client/timeline.js";
 
 const segment = (n, from, last, cause = n ? "rollback" : "start") => ({ segment: n, from_step: from, last_step: last, cause });
-const alert = (more) => ({ alert_id: "a", title: "Loss is NaN", severity: "critical", series: "train/loss", state: "firing", onset_step: 10, firing_step: 12, resolved_step: null, closed_because: null, limit: null, ...more });
+const alert = (more) => ({
+  alert_id: "a",
+  title: "Loss is NaN",
+  severity: "critical",
+  series: "train/loss",
+  state: "firing",
+  onset_step: 10,
+  firing_step: 12,
+  resolved_step: null,
+  closed_because: null,
+  limit: null,
+  ...more,
+});
 
 test("what a later segment started over is superseded, merged and clipped to its own segment", () => {
-  assert.deepEqual(superseded([segment(0, 0, 4640), segment(1, 4500, 5030), segment(2, 4750, 5212)]), [[4500, 4640], [4750, 5030]]);
+  assert.deepEqual(superseded([segment(0, 0, 4640), segment(1, 4500, 5030), segment(2, 4750, 5212)]), [
+    [4500, 4640],
+    [4750, 5030],
+  ]);
   assert.deepEqual(superseded([segment(0, 0, 100), segment(1, 50, 90), segment(2, 40, 95)]), [[40, 100]]);
   assert.deepEqual(superseded([segment(0, 0, 100)]), []);
   assert.deepEqual(superseded([segment(0, 0, null), segment(1, 0, 5)]), []);
 });
 
 test("an open alert's band has no end, a rewound one keeps its place and loses its colour", () => {
-  const { bands } = timeline({ alerts: [alert(), alert({ state: "resolved", resolved_step: 30, closed_because: "rewound" }), alert({ severity: "info", state: "resolved", resolved_step: 5 })] });
-  assert.deepEqual(bands.map((b) => [b.kind, b.to, b.open]), [["mute", 30, false], ["mute", 5, false], ["crit", null, true]]);
+  const { bands } = timeline({
+    alerts: [
+      alert(),
+      alert({ state: "resolved", resolved_step: 30, closed_because: "rewound" }),
+      alert({ severity: "info", state: "resolved", resolved_step: 5 }),
+    ],
+  });
+  assert.deepEqual(
+    bands.map((b) => [b.kind, b.to, b.open]),
+    [
+      ["mute", 30, false],
+      ["mute", 5, false],
+      ["crit", null, true],
+    ],
+  );
 });
 
 test("starts are no marks, restarts and rollbacks are", () => {
-  assert.deepEqual(timeline({ segments: [segment(0, 0, 9), segment(1, 5, 9, "restart"), segment(2, 4, 9)] }).lines, [{ step: 5, cause: "restart", segment: 1 }, { step: 4, cause: "rollback", segment: 2 }]);
+  assert.deepEqual(timeline({ segments: [segment(0, 0, 9), segment(1, 5, 9, "restart"), segment(2, 4, 9)] }).lines, [
+    { step: 5, cause: "restart", segment: 1 },
+    { step: 4, cause: "rollback", segment: 2 },
+  ]);
 });
 
 test("checkpoints come by step, superseded ones beneath", () => {
-  const marks = timeline({ checkpoints: [{ checkpoint_id: "b", step: 9, state: "unsound", superseded: true }, { checkpoint_id: "a", step: 3, state: "sound" }] }).checkpoints;
-  assert.deepEqual(marks, [{ step: 9, state: "unsound", id: "b", superseded: true }, { step: 3, state: "sound", id: "a", superseded: false }]);
+  const marks = timeline({
+    checkpoints: [
+      { checkpoint_id: "b", step: 9, state: "unsound", superseded: true },
+      { checkpoint_id: "a", step: 3, state: "sound" },
+    ],
+  }).checkpoints;
+  assert.deepEqual(marks, [
+    { step: 9, state: "unsound", id: "b", superseded: true },
+    { step: 3, state: "sound", id: "a", superseded: false },
+  ]);
 });
 
 test("only a firing alert of that series puts an edge on its card", () => {
@@ -33,7 +72,9 @@ test("only a firing alert of that series puts an edge on its card", () => {
 });
 
 test("a limit is drawn while its alert is open", () => {
-  const run = { alerts: [alert({ series: "train/grad_norm", limit: 10 }), alert({ series: "train/loss", state: "resolved", limit: 3 })] };
+  const run = {
+    alerts: [alert({ series: "train/grad_norm", limit: 10 }), alert({ series: "train/loss", state: "resolved", limit: 3 })],
+  };
   assert.equal(limitOn(run, "train/grad_norm"), 10);
   assert.equal(limitOn(run, "train/loss"), null);
   assert.equal(limitOn({ alerts: [alert({ limit: "NaN" })] }, "train/loss"), null);

@@ -40,13 +40,13 @@ export function grade(run) {
 }
 
 /**
- * The firing alert that a person should hear of first: the gravest, and of those the earliest, as the server chooses for a
+ * The alert that a person should hear of first: the gravest, and of those the earliest, as the server chooses for a
  * RunSummary.
  * @param {any} run RunDetail
  */
 export function worstAlert(run) {
   const weight = /** @type {Record<string, number>} */ ({ info: 0, warning: 1, critical: 2 });
-  return firing(run).sort((a, b) => weight[b.severity] - weight[a.severity] || a.onset_step - b.onset_step)[0] ?? null;
+  return troubles(run).sort((a, b) => weight[b.severity] - weight[a.severity] || a.onset_step - b.onset_step)[0] ?? null;
 }
 
 /** Firing or recovering alerts above `info`. @param {any} run @returns {any[]} */
@@ -54,6 +54,19 @@ export function firing(run) {
   /** @type {any[]} */
   const list = Array.isArray(run.alerts) ? run.alerts : [];
   return list.filter((a) => (a.state === "firing" || a.state === "recovering") && a.severity !== "info");
+}
+
+/**
+ * What is wrong with the run, or was when it ended: an end closes alerts, but does not make a dead run healthy.
+ * @param {any} run RunDetail
+ * @returns {any[]} alerts
+ */
+export function troubles(run) {
+  if (!ENDED.has(run.state)) return firing(run);
+  return (run.alerts ?? []).filter(
+    (/** @type {any} */ a) =>
+      a.severity !== "info" && (a.state === "resolved" ? a.closed_because === "run_ended" : a.state !== "pending"),
+  );
 }
 
 /** Whether a person should look at the run now. @param {any} run */
@@ -84,7 +97,7 @@ function matches(run, filter) {
  * @returns {{ grade: "crit" | "warn" | "", icon: string, say: Say | string, alert: any | null, count: number, firstSign: number | null }}
  */
 export function health(run) {
-  const alerts = firing(run),
+  const alerts = troubles(run),
     worst = worstAlert(run);
   if (run.state === "lost")
     return { grade: "warn", icon: "lost", say: { key: "health.unknown" }, alert: worst, count: alerts.length, firstSign: null };

@@ -105,6 +105,7 @@ export default {
   "band.first_sign": "first sign at {step}",
   "band.alert": "1 alert firing",
   "band.alerts": "{count} alerts firing",
+  "band.alerts.end": "{count} open at its end",
   "band.no_alert": "no alert so far",
   "band.no_alert_for": "no alert for {steps} steps",
   "band.last_alert": "last: {title} at {step}",

@@ -113,6 +113,7 @@ export default {
   "band.first_sign": "最早征兆在 {step} 步",
   "band.alert": "1 条告警触发中",
   "band.alerts": "{count} 条告警触发中",
+  "band.alerts.end": "结束时 {count} 条未解除",
   "band.no_alert": "至今没有告警",
   "band.no_alert_for": "{steps} 步内没有告警",
   "band.last_alert": "上一条：{title}，{step} 步",

@@ -71,7 +71,12 @@ function healthCell(run, now) {
     alert = state.alert;
   const title = typeof state.say === "string" ? alertTitle(alert) : t(state.say.key);
   const count =
-    state.count > 0 && h("a", { href: "#alerts" }, t(state.count === 1 ? "band.alert" : "band.alerts", { count: state.count }));
+    state.count > 0 &&
+    h(
+      "a",
+      { href: "#alerts" },
+      t(ENDED.has(run.state) ? "band.alerts.end" : state.count === 1 ? "band.alert" : "band.alerts", { count: state.count }),
+    );
   let sub = dots([
     run.state === "lost"
       ? t("band.unheard", { span: duration((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })

@@ -70,6 +70,12 @@ test("health names the gravest alert, and of those the earliest; info is not tro
   assert.equal(health(run({ alerts: [alert({ severity: "info" }), alert({ state: "resolved" })] })).say.key, "health.healthy");
 });
 
+test("an end closes alerts but does not make a dead run healthy; a recovery or a rollback does", () => {
+  const closed = (because) => health(run({ state: "stopped", alerts: [alert({ state: "resolved", closed_because: because })] }));
+  assert.deepEqual([closed("run_ended").say, closed("run_ended").grade], ["Loss is NaN", "crit"]);
+  for (const because of ["recovered", "rewound"]) assert.equal(closed(because).say.key, "health.healthy");
+});
+
 test("a countdown comes before a command, a command before what was done last", () => {
   const command = { kind: "stop", state: "delivered" };
   assert.equal(doing(run({ countdown: { kind: "rollback" }, command })).say.key, "doing.countdown.rollback");

@@ -103,8 +103,8 @@ def renew_deadlines(connection: sa.Connection, deadline_at: datetime) -> None:
 
 def revisions(connection: sa.Connection) -> dict[str, int]:
     """The revision of every run."""
-    rows = connection.execute(sa.select(runs.c.run_id, runs.c.revision)).tuples()
-    return dict(iter(rows))
+    rows = connection.execute(sa.select(runs.c.run_id, runs.c.revision))
+    return {run_id: revision for run_id, revision in rows}  # noqa: C416 -- a Row is a tuple, which the types do not say
 
 
 def insert(connection: sa.Connection, run_id: str, values: dict[str, Any]) -> bool:

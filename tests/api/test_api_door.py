@@ -268,6 +268,7 @@ def test_every_answer_keeps_browsers_strict(strict):
         assert "script-src 'self';" in policy
         assert "frame-ancestors 'none'" in policy
         assert "http" not in policy
+        assert "unsafe" not in policy
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert "access-control-allow-origin" not in answer.headers

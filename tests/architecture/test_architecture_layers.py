@@ -107,7 +107,7 @@ def test_a_noun_has_one_file_of_its_name_on_each_floor_and_none_elsewhere():
 
 def test_only_the_writer_commits():
     for path in python_files("server"):
-        if path.name in {"writer.py", "database.py", "migrating.py"} and path.parent.name == "store":
+        if path.name in {"writer.py", "database.py", "migrating.py", "visiting.py"} and path.parent.name == "store":
             continue
         calls = [
             n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from e2e_harness import FLAGS, ROOT, Site, Training, Watched, end, environment, poll
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dev import chromium
+
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="session")

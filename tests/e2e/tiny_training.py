@@ -70,7 +70,7 @@ def digest(value) -> str:
     def take(part):
         if isinstance(part, torch.Tensor):
             state.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            state.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if part.numel() else b"")
+            state.update(part.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes() if part.numel() else b"")
         elif isinstance(part, dict):
             for key in sorted(part, key=str):
                 state.update(str(key).encode())

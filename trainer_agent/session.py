@@ -144,7 +144,7 @@ class Session:
         if system:
             self._monitor.log(system, step)
         self._confirm_rollback(step)
-        self._settle_checkpoints()
+        self._take_inspected()
         if saving and self._policy.acts_on_dead:
             self._look_at_weights(step, model)
         self.decision = self._control.at_boundary(step, self._guard.death)
@@ -205,10 +205,13 @@ class Session:
         self.probes.restart_clock()
         self._save_began = time.monotonic()
 
-    def _settle_checkpoints(self) -> None:
-        """Takes in the checkpoints inspected, and tells of those gone."""
+    def _take_inspected(self) -> None:
         for facts in self._inspector.take_done():
             self._catalogue.add(facts)
+
+    def _settle_checkpoints(self) -> None:
+        """Takes in the checkpoints inspected, and tells of those gone. Looks at the disk, so not for every step."""
+        self._take_inspected()
         for facts in self._catalogue.take_vanished(time.time()):
             self._monitor.record(facts)
 

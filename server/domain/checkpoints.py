@@ -154,11 +154,11 @@ def choose_target(candidates: Iterable[Candidate], first_sign_step: int | None, 
     return Choice(None, tuple(passed))
 
 
-def skip_window(target_step: int, present_step: int, onset_step: int | None) -> tuple[int, int] | None:
-    """The steps whose batches a rollback with `data = skip` passes over, both included; None when there are none.
+def skip_from(target_step: int, onset_step: int | None) -> int:
+    """The first step whose batches a rollback with `data = skip` passes over; the last is the step at which the run is left.
 
-    It ends where the run stands, and begins a little before the onset, since the data that did it come before the sign; without
-    a known onset, all that the rollback gives up is skipped.
+    It lies a little before the onset, since the data that did it come before the sign; without a known onset, all that the
+    rollback gives up is skipped. The end is left to the agent: it trains on until the command reaches it, and those batches
+    belong to the window.
     """
-    start = target_step + 1 if onset_step is None else max(target_step + 1, onset_step - LOOK_BACK_STEPS)
-    return (start, present_step) if start <= present_step else None
+    return target_step + 1 if onset_step is None else max(target_step + 1, onset_step - LOOK_BACK_STEPS)

@@ -169,14 +169,13 @@ def _payload(connection: Connection, new: NewCommand, standing: RunStanding) -> 
         checkpoint_id, step = target.checkpoint_id, target.step
     else:
         checkpoint_id, step = new.checkpoint_id, _asked_for(connection, new.run_id, new.checkpoint_id, standing.from_steps)
-    window = checkpoints_domain.skip_window(step, standing.step, proposal.first_sign_step) if new.data is DataMode.SKIP else None
+    skips = new.data is DataMode.SKIP
     return RollbackPayload(
         checkpoint_id=checkpoint_id,
         target_step=step,
         new_segment=standing.segment + 1,
         data=new.data,
-        skip_from_step=window[0] if window else None,
-        skip_to_step=window[1] if window else None,
+        skip_from_step=checkpoints_domain.skip_from(step, proposal.first_sign_step) if skips else None,
         max_grad_norm=new.max_grad_norm,
     )
 

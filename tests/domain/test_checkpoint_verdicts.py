@@ -16,7 +16,7 @@ from server.domain.checkpoints import (
     is_superseded,
     judge,
     sign_against,
-    skip_window,
+    skip_from,
     worsened,
 )
 from trainer_agent.wire.messages import CheckpointSaved
@@ -148,16 +148,6 @@ def test_the_target_is_always_sound_older_than_the_sign_and_on_the_curve(found, 
     assert (None if target is None else target.step) == max(fit, default=None)
 
 
-@pytest.mark.parametrize(
-    ("target", "present", "onset", "window"),
-    [
-        (200, 240, 214, (201, 240)),
-        (100, 240, 214, (189, 240)),
-        (200, 240, None, (201, 240)),
-        (200, 200, None, None),
-        (200, 150, 214, None),
-        (200, 201, 201, (201, 201)),
-    ],
-)
-def test_the_skipped_window_begins_before_the_onset_and_ends_where_the_run_stands(target, present, onset, window):
-    assert skip_window(target, present, onset) == window
+@pytest.mark.parametrize(("target", "onset", "first"), [(200, 214, 201), (100, 214, 189), (200, None, 201), (200, 201, 201)])
+def test_the_skipped_window_begins_before_the_onset_but_never_before_the_target(target, onset, first):
+    assert skip_from(target, onset) == first

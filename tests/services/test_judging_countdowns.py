@@ -58,7 +58,7 @@ def test_when_the_time_is_up_the_command_is_given_once_in_the_name_of_the_rule(c
     (command,) = commands_store.read_commands(connection, "run")
     assert (command.kind, command.issued_by, command.state) == (CommandKind.ROLLBACK, "rule:high", S.QUEUED)
     rollback = command.rollback
-    assert (rollback.target_step, rollback.skip_from_step, rollback.skip_to_step, rollback.max_grad_norm) == (4, 5, 7, 1.0)
+    assert (rollback.target_step, rollback.skip_from_step, rollback.skip_to_step, rollback.max_grad_norm) == (4, 5, None, 1.0)
     assert last_outcome(connection)["state"] == "due"
     assert last_outcome(connection)["outcome"] == "rollback to step 4 given"
 

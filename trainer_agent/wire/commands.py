@@ -11,7 +11,8 @@ class RollbackPayload:
 
     `checkpoint_id` is an id out of the agent's own manifests, never a path. `new_segment` is fixed when the command is made,
     so doing the rollback twice opens one segment. `skip_from_step` .. `skip_to_step` (inclusive, optimizer steps of the
-    segment that is left) is the window whose batches `data = skip` passes over.
+    segment that is left) is the window whose batches `data = skip` passes over; without an end it reaches to the step at
+    which the run is left.
     """
 
     checkpoint_id: str

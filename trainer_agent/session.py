@@ -224,6 +224,8 @@ class Session:
         if target.payload.data is not DataMode.SKIP:
             return target
         first, last = window_of(target.payload, step)
+        if first > last:  # nothing was trained since the checkpoint
+            return target
         if first <= target.facts.step:
             raise Refused(f"the window to skip begins at step {first}, which is not after the checkpoint's {target.facts.step}")
         try:

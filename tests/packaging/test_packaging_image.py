@@ -29,6 +29,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def copy_context(target: Path) -> None:
+    target.mkdir()
     for word, rest in instructions():
         if word == "COPY":
             *sources, destination = rest.split()
@@ -83,6 +84,14 @@ def test_the_server_of_the_image_has_a_command_line(image):
     )
     assert done.returncode == 0, done.stderr
     assert "serve" in done.stdout
+
+
+def test_the_first_token_can_be_made_before_the_server_ever_ran(image):
+    folder, environment = image
+    command = ["python3", "-m", "server", "token", "create", "--role", "operator", "--name", "me"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("lg_operator_")
 
 
 def test_the_image_holds_no_torch_and_no_test_tools(image):

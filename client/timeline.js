@@ -32,7 +32,7 @@ function bands(run) {
     .map((/** @type {any} */ a) => ({
       from: a.onset_step,
       firing: a.firing_step,
-      to: OPEN.has(a.state) ? null : (a.resolved_step ?? a.firing_step ?? a.onset_step),
+      to: OPEN.has(a.state) ? null : endOf(a, run.segments ?? []),
       kind: a.closed_because === "rewound" ? "mute" : (KIND[a.severity] ?? "mute"),
       title: a.title,
       series: a.series,
@@ -40,6 +40,18 @@ function bands(run) {
       open: OPEN.has(a.state),
     }))
     .sort((/** @type {Band} */ a, /** @type {Band} */ b) => rank[a.kind] - rank[b.kind]);
+}
+
+/**
+ * The step an alert ended at. One closed by a rollback or by the end of the run held until its segment was left.
+ * @param {any} alert
+ * @param {any[]} segments
+ * @returns {number}
+ */
+function endOf(alert, segments) {
+  const left = segments.find((s) => s.segment === alert.segment)?.last_step ?? null;
+  const started = alert.firing_step ?? alert.onset_step;
+  return alert.resolved_step ?? (alert.closed_because === "recovered" || left === null ? started : Math.max(left, started));
 }
 
 /** @param {any} run @returns {Line[]} */

@@ -45,6 +45,13 @@ test("an open alert's band has no end, a rewound one keeps its place and loses i
   );
 });
 
+test("an alert closed by a rollback or by the end held until its segment was left", () => {
+  const closed = (because) =>
+    timeline({ segments: [segment(1, 0, 290)], alerts: [alert({ state: "resolved", segment: 1, closed_because: because })] })
+      .bands[0].to;
+  assert.deepEqual(["run_ended", "rewound", "recovered"].map(closed), [290, 290, 12]);
+});
+
 test("starts are no marks, restarts and rollbacks are", () => {
   assert.deepEqual(timeline({ segments: [segment(0, 0, 9), segment(1, 5, 9, "restart"), segment(2, 4, 9)] }).lines, [
     { step: 5, cause: "restart", segment: 1 },

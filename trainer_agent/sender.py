@@ -3,7 +3,7 @@
 There is no timer between batches: what gathered while one was under way is the next.
 
     lossguard-sender      spools of earlier processes first, then this one's
-    lossguard-heartbeat   "alive" every 10 s, also while the training is blocked
+    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked
     lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
 
 Commands and verdicts ride on every reply, so the long poll is a shortcut and never the only way.
@@ -23,8 +23,10 @@ from .spool import Spool
 from .transport import Answer, HttpTransport, Meaning
 from .voice import Voice
 from .wire.messages import Heartbeat, Reply
+from .wire.vocabulary import Phase
 
 HEARTBEAT_SECONDS = 10.0
+PHASE_LOOK_SECONDS = 0.5
 SOONEST_POLL_SECONDS = 0.2
 LATEST_POLL_SECONDS = 1.5
 """Between polls the server answers at once without anything new."""
@@ -174,12 +176,20 @@ class Sender:
         while not self._stop.is_set():
             if self.delivery.stage is Stage.GONE:
                 return
-            answer = self._transport.beat(self._heartbeat())
+            beat = self._heartbeat()
+            answer = self._transport.beat(beat)
             self._hear(answer)
             if answer.meaning in NEEDS_A_PERSON:
                 self._rest_until_heard(backoff.crawl(random.random))
             else:
-                self._stop.wait(HEARTBEAT_SECONDS)
+                self._rest_until_phase(beat.phase)
+
+    def _rest_until_phase(self, told: Phase) -> None:
+        """Waits for the next heartbeat, which comes sooner when the phase changes. Looks, so that the training wakes nobody."""
+        until = time.monotonic() + HEARTBEAT_SECONDS
+        while not self._stop.wait(PHASE_LOOK_SECONDS) and time.monotonic() < until:
+            if self._heartbeat().phase is not told:
+                return
 
     def _poll(self) -> None:
         self._announced.wait()

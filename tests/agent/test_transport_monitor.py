@@ -190,6 +190,7 @@ def test_without_a_server_the_spool_keeps_the_run_and_says_once_what_to_do(make,
 
 def test_heartbeats_come_while_the_training_thread_is_blocked(make, monkeypatch):
     monkeypatch.setattr(sender_module, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(sender_module, "PHASE_LOOK_SECONDS", 0.01)
     with ScriptedServer() as server:
         monitor = make(server.url)
         monitor.log({"train/loss": float("nan")}, 41)
@@ -200,6 +201,15 @@ def test_heartbeats_come_while_the_training_thread_is_blocked(make, monkeypatch)
         beat = next(asked.message for asked in reversed(server.asked) if asked.kind == "beat")
         assert same(beat.latest["train/loss"], float("nan"))
         assert beat.segment == 1
+
+
+def test_a_changed_phase_is_told_without_waiting_for_the_next_heartbeat(make, monkeypatch):
+    monkeypatch.setattr(sender_module, "HEARTBEAT_SECONDS", 3600.0)
+    with ScriptedServer() as server:
+        monitor = make(server.url)
+        server.wait(lambda: server.count("beat") == 1)
+        monitor.set_phase(Phase.HOLDING)
+        server.wait(lambda: any(a.kind == "beat" and a.message.phase is Phase.HOLDING for a in server.asked))
 
 
 def command(monitor: Monitor, **changes) -> Command:

@@ -109,7 +109,13 @@ def _rounded(value: float) -> float | str:
 
 def checks(result: Json, guarded: Told, twin: Told) -> list[Check]:
     """What must hold of the two runs for the demo to have shown what it says."""
-    return [_paged_in_time(result), _twin_died(result, twin), _rolled_back_early_enough(result), *_healthy(guarded, result)]
+    story = [_paged_in_time(result), _twin_died(result, twin), _rolled_back_early_enough(result)]
+    return [*story, *_healthy(guarded, result), _nothing_lost(guarded, twin)]
+
+
+def _nothing_lost(*told: Told) -> Check:
+    lost = sum(each.detail["dropped_records"] for each in told)
+    return Check("records", ok=lost == 0, words=f"{lost} records were lost on their way")
 
 
 def _paged_in_time(result: Json) -> Check:

@@ -155,8 +155,9 @@ class Session:
         return self.decision
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Takes numbers that did not come from the probes."""
-        self._monitor.log(values, step)
+        """Takes numbers that did not come from the probes; nothing, when there are none."""
+        if values:
+            self._monitor.log(values, step)
 
     def set_phase(self, phase: Phase) -> None:
         """Says what the training does now."""

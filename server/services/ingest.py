@@ -139,6 +139,7 @@ class _Taking:
                 return
             if is_newest:
                 self._set(segment=wire.segment, step=wire.from_step)
+                run_store.update(self.connection, self.run.run_id, {"latest": {}})  # they are of steps left behind
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
         if self.life.rank == 0:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))

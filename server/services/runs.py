@@ -171,7 +171,7 @@ def _show(connection: Connection, run: Run, heartbeat: Heartbeat) -> None:
     latest = {
         series: {"value": number_to_json(value), "step": heartbeat.step}
         for series, value in list(heartbeat.latest.items())[:MAX_LATEST]
-        if names.is_valid(series)
+        if names.is_valid(series) and heartbeat.segment >= run.segment  # else they are of steps that a rollback left behind
     }
     if (run.phase, run.latest) != (heartbeat.phase, latest):
         store.update(connection, run.run_id, {"phase": heartbeat.phase.value, "latest": latest})

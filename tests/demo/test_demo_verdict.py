@@ -38,7 +38,7 @@ def story(*, firing=33, to=20, state="finished", last=60, end_loss=2.0, severity
         {"segment": 1, "cause": "start", "from_step": 0, "last_step": 40, "parent": None},
         {"segment": 2, "cause": "rollback", "from_step": to, "last_step": last, "parent": 1},
     ]
-    detail = {"run_id": "r", "alerts": [alert], "segments": segments, "state": state, "total_steps": 60}
+    detail = {"run_id": "r", "alerts": [alert], "segments": segments, "state": state, "total_steps": 60, "dropped_records": 0}
     return Told(detail, loss, overflow)
 
 
@@ -46,7 +46,9 @@ def twin(dead_from=38, last=60):
     loss = [3.0 if step < dead_from else "NaN" for step in range(1, last + 1)]
     overflow = [0.0 if step < dead_from else 1.0 for step in range(1, last + 1)]
     return Told(
-        {"run_id": "t", "alerts": [], "segments": [], "state": "finished", "total_steps": last}, points(loss), points(overflow)
+        {"run_id": "t", "alerts": [], "segments": [], "state": "finished", "total_steps": last, "dropped_records": 0},
+        points(loss),
+        points(overflow),
     )
 
 

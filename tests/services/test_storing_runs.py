@@ -15,8 +15,8 @@ from server.store import events as event_store
 from server.store import runs as store
 from server.store.tables import incarnations, point_batches
 from server.store.tables import runs as runs_table
-from trainer_agent.wire.messages import Batch, Column, Heartbeat, Numbered, RunEnded, RunStart
-from trainer_agent.wire.vocabulary import CommandKind, EndReason, Phase, RunState
+from trainer_agent.wire.messages import Batch, Column, Heartbeat, Numbered, RunEnded, RunStart, SegmentStarted
+from trainer_agent.wire.vocabulary import CommandKind, EndReason, Phase, RunState, SegmentCause
 
 START = RunStart(
     "r",
@@ -53,6 +53,19 @@ def test_a_start_makes_a_running_run_of_what_it_says(connection, now):
     assert (run.owner_token_id, run.host, run.total_steps, run.capabilities) == ("t", "box", 100, (CommandKind.STOP,))
     assert run.attributes == {"lr": 0.5, "clip": "Infinity", "note": None}
     assert told(connection) == [EventType.RUN_STARTED]
+
+
+def test_the_newest_values_of_steps_that_a_rollback_left_behind_are_not_shown_any_more(connection, now):
+    start(connection, now)
+    runs.take_heartbeat(connection, replace(BEAT, step=233, segment=1), "t", now)
+    assert store.get(connection, "r").latest["train/grad_norm"] == {"value": 2.5, "step": 233}
+    segment = Numbered(1, SegmentStarted(2, 200, SegmentCause.ROLLBACK, 0.0, parent=1))
+    ingest.take_batch(connection, Batch("r", "i1", 0, 1, 1, 0.0, records=(segment,)), "t", now)
+    assert store.get(connection, "r").latest == {}
+    runs.take_heartbeat(connection, replace(BEAT, step=234, segment=1), "t", now)  # it was on its way
+    assert store.get(connection, "r").latest == {}
+    runs.take_heartbeat(connection, replace(BEAT, step=203, segment=2), "t", now)
+    assert store.get(connection, "r").latest["train/grad_norm"]["step"] == 203
 
 
 def test_the_same_start_again_changes_nothing(connection, now, clock):

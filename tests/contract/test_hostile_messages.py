@@ -120,6 +120,9 @@ BROKEN = [
     batch(1, 2, points(1, 1, 2)),
     batch(1, 4, points(1), records=(Numbered(2, Dropped(4, 1.0, "lost")),)),
     batch(1, 2, points(1), records=(Numbered(2, Dropped(2**53 - 1, 1.0, "lost")),)),
+    batch(1, 2, points(1), points(2)),
+    batch(1, 1, points(1), points(1)),
+    batch(2, 3, points(3), records=(Numbered(1, Dropped(2, 1.0, "lost")),)),
     batch(1, 1, points(1, series="Loss")),
     batch(1, 1, points(1, series="../etc/passwd\n")),
     batch(1, 1, Column("train/loss", 1, (1,), (1, 2), (1.0,), (1.0,))),
@@ -136,6 +139,10 @@ def test_a_batch_whose_numbers_do_not_hold_is_a_wire_error(broken):
 
 def test_a_drop_takes_up_the_numbers_it_counts():
     codec.check_batch(batch(1, 5, points(1, 5), records=(GAP,)))
+
+
+def test_a_drop_of_more_records_than_fit_into_memory_is_taken():
+    codec.check_batch(batch(1, 2**53 - 1, records=(Numbered(1, Dropped(2**53 - 1, 1.0, "lost")),)))
 
 
 def test_a_wrong_message_is_a_wire_error_for_every_kind():

@@ -84,19 +84,37 @@ def check_batch(batch: messages.Batch) -> None:
     """
     if not 1 <= batch.first_seq <= batch.last_seq:
         raise WireError("first_seq", "must be at least 1 and at most last_seq")
+    keys: set[tuple[str, int]] = set()
     seen: set[int] = set()
     points = 0
     for index, column in enumerate(batch.columns):
         points += len(column.seq)
         _check_column(column, f"columns[{index}]")
+        keys.add((column.series, column.segment))
         seen.update(column.seq)
     if points > messages.MAX_BATCH_POINTS:
         raise WireError("columns", f"hold {points} points; at most {messages.MAX_BATCH_POINTS} fit in a batch")
+    if len(keys) != len(batch.columns):
+        raise WireError("columns", "must differ in series or segment: send the points of one series and segment in one column")
+    if not _is_whole(batch, seen):
+        raise WireError("", f"records {batch.first_seq} to {batch.last_seq} must all be there and no other")
+
+
+def _is_whole(batch: messages.Batch, seen: set[int]) -> bool:
+    """Whether points (numbered `seen`) and records cover the batch without a hole.
+
+    Counted by stretches: one `Dropped` may stand for more records than fit into memory.
+    """
+    stretches = [(seq, seq) for seq in seen]
     for numbered in batch.records:
         span = numbered.record.count if isinstance(numbered.record, messages.Dropped) else 1
-        seen.update(range(numbered.seq, min(numbered.seq + span, batch.last_seq + 2)))
-    if len(seen) != batch.last_seq - batch.first_seq + 1 or min(seen) != batch.first_seq or max(seen) != batch.last_seq:
-        raise WireError("", f"records {batch.first_seq} to {batch.last_seq} must all be there and no other")
+        stretches.append((numbered.seq, numbered.seq + span - 1))
+    reached = batch.first_seq - 1
+    for begin, end in sorted(stretches):
+        if not batch.first_seq <= begin <= reached + 1:
+            return False
+        reached = max(reached, end)
+    return reached == batch.last_seq
 
 
 def _check_column(column: messages.Column, where: str) -> None:

@@ -65,6 +65,7 @@ BATCHES = {
     "a lone surrogate": changed(("run_id",), "x").replace(b'"x"', b'"\\ud800"'),
     "a NUL": changed(("run_id",), "a\x00b"),
     "an id with a slash": changed(("run_id",), "a/b"),
+    "an id with a line break": changed(("run_id",), "bad\n"),
     "an id too long": changed(("run_id",), "x" * 65),
     "no id": changed(("run_id",), ""),
     "no run": changed(("run_id",), ...),

@@ -104,8 +104,9 @@ def is_superseded(segment: int, step: int, from_steps: Mapping[int, int]) -> boo
 def sign_against(segment: int, step: int, alerts: Iterable[Alert], from_steps: Mapping[int, int]) -> int | None:
     """The onset of the earliest trouble during which a checkpoint of `segment` at `step` was saved; None when there was none.
 
-    Counted are alerts that fired with severity warning or above. Trouble that was over before the save does not count, nor
-    trouble of an earlier segment unless it lies on the stretch from which this one went on and was still open then.
+    Counted are alerts that fired with severity warning or above. Trouble that was over before the save does not count (the end
+    of the run and a rewind are no end of the trouble), nor trouble of an earlier segment unless it lies on the stretch from which
+    this one went on and was still open then.
     """
     onsets = [
         alert.onset_step
@@ -114,13 +115,18 @@ def sign_against(segment: int, step: int, alerts: Iterable[Alert], from_steps: M
         and alert.firing_step is not None
         and alert.onset_step <= step
         and (alert.segment == segment or _reached(alert, segment, from_steps))
-        and (alert.resolved_step is None or step < alert.resolved_step)
+        and not _over_by(alert, step)
     ]
     return min(onsets, default=None)
 
 
 def _counts(alert: Alert) -> bool:
     return alert.severity is not Severity.INFO
+
+
+def _over_by(alert: Alert, step: int) -> bool:
+    closed = alert.closed_because in (CloseReason.RECOVERED, CloseReason.RULE_CHANGED)
+    return closed and alert.resolved_step is not None and alert.resolved_step <= step
 
 
 def _reached(alert: Alert, segment: int, from_steps: Mapping[int, int]) -> bool:

@@ -13,7 +13,7 @@ are called.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from trainer_agent.wire.vocabulary import CommandKind
@@ -22,6 +22,8 @@ from .rules import Action, ActionKind
 
 MOST_ROLLBACKS = 3
 """Automatic rollbacks in the life of a run. What three did not cure, a fourth will not."""
+AFTER_START = timedelta(seconds=15)
+"""No countdown is due sooner after a start of the server: while it was away nobody could say no, and the run may have moved on."""
 STEPS_BETWEEN = 500
 """Steps trained after an automatic rollback before the same rule may ask for another."""
 

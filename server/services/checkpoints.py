@@ -39,10 +39,13 @@ def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datet
     judged = domain.judge(facts, sign, needs_scaler=standing.has_loss_scaler(connection, run_id))
     if known is None:
         _save(connection, Checkpoint(run_id, facts, judged, now, now), None, now)
-    elif known.judged == judged:
-        store.save_checkpoint(connection, replace(known, facts=facts))
+        return
+    again = (known.facts.segment, known.facts.step) != (facts.segment, facts.step)  # the name was used anew
+    taken = replace(known, facts=facts, saved_at=now if again else known.saved_at)
+    if known.judged == judged:
+        store.save_checkpoint(connection, taken)
     else:
-        _save(connection, replace(known, facts=facts, judged=judged, changed_at=now), known.judged, now)
+        _save(connection, replace(taken, judged=judged, changed_at=now), known.judged, now)
 
 
 def rejudge(connection: Connection, run_id: str, now: datetime) -> None:

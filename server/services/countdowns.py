@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from server.domain import countdowns as domain
-from server.domain.alerts import Alert
+from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import IssuedCommand, is_live
 from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
 from server.domain.rules import ActionKind, AlertRule
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
 from server.store import countdowns as store
+from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.standing import RunStanding
 from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, Severity
@@ -108,13 +109,21 @@ def _open_breaker(connection: Connection, cause: Alert, because: str, now: datet
 
 def run_due(connection: Connection, now: datetime) -> int:
     """Carry out the countdowns whose time is up. How many."""
-    due = store.due_countdowns(connection, now)
-    for countdown in due:
-        _run(connection, countdown, now)
-    return len(due)
+    return sum(_run(connection, countdown, now) for countdown in store.due_countdowns(connection, now))
 
 
-def _run(connection: Connection, countdown: Countdown, now: datetime) -> None:
+def _run(connection: Connection, due: Countdown, now: datetime) -> bool:
+    """Whether it was carried out. Not when another server process is busy with the run: it may be ending the countdown."""
+    if run_store.lock(connection, due.run_id, wait=False) is None:
+        return False
+    countdown = store.active_countdown(connection, due.run_id)
+    if countdown is None or countdown.countdown_id != due.countdown_id:
+        return False
+    _carry_out(connection, countdown, now)
+    return True
+
+
+def _carry_out(connection: Connection, countdown: Countdown, now: datetime) -> None:
     alert = alerts_store.read_alert(connection, countdown.run_id, countdown.alert_id)
     standing = standings.read_standing(connection, countdown.run_id)
     if alert is None or standing is None or not alert.is_open:
@@ -181,6 +190,7 @@ def run_now(connection: Connection, run_id: str, by: str, now: datetime) -> tupl
 
 
 def _counting(connection: Connection, run_id: str) -> Countdown:
+    run_store.lock(connection, run_id)  # or its time could be up in another server process at the same moment
     countdown = store.active_countdown(connection, run_id)
     if countdown is None:
         raise Conflict("no countdown is running on this run", "look at the run as it is now")
@@ -207,6 +217,14 @@ def settle(connection: Connection, over: Alert, now: datetime) -> None:
             closed_because=over.closed_because,
         )
         transitions.resolve(connection, ended, breaker.state, now)
+
+
+def dismiss(connection: Connection, closed: Alert, because: CloseReason, now: datetime, step: int) -> None:
+    """An alert was cut off at `step`, which says nothing of the trouble: its countdown and its call for a person end quietly."""
+    withdraw(connection, closed.run_id, "the rule was changed", now, alert_id=closed.alert_id)
+    breaker = alerts_store.read_alert(connection, closed.run_id, _breaker_id(closed))
+    if breaker is not None and breaker.is_open:
+        transitions.cut_off(connection, breaker, because, now, step)
 
 
 def _breaker_id(cause: Alert) -> str:

@@ -91,7 +91,7 @@ class _Post:
             self._begin(rule, point, judgement)
             return
         alert = alerts_store.read_alert(self.connection, self.run_id, before.alert_id)
-        if alert is None:
+        if alert is None or not alert.is_open:  # cut off while this rank still had points of its segment to send
             return
         if after is None:
             alerts_store.remove_alert(self.connection, self.run_id, alert.alert_id)
@@ -218,8 +218,10 @@ def _still_open(alerts: Iterable[Alert], series: str, rank: int) -> Alert | None
 
 def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
     """Close what is open: the run is over, which does not say that the trouble is. Quietly, since its end is told."""
+    standing = standings.read_standing(connection, run_id)
     for alert in alerts_store.open_alerts(connection, run_id):
-        transitions.cut_off(connection, alert, CloseReason.RUN_ENDED, now)
+        step = alert.onset_step if standing is None else max(standing.step, alert.onset_step)
+        transitions.cut_off(connection, alert, CloseReason.RUN_ENDED, now, step)
     rules = {rule.rule_id: rule for rule in rules_store.read_rules(connection)}
     states = []
     for stored in rules_store.read_states(connection, run_id):

@@ -12,6 +12,7 @@ from server.domain.events import Event, EventType
 from server.domain.rules import AlertRule
 from server.store import alerts as alerts_store
 from server.store import rules as store
+from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.touched import touch
 
@@ -42,6 +43,7 @@ def change(connection: Connection, rule_id: str, changes: Mapping[str, Any], by:
         return rule
     if not store.save_rule(connection, following, rule.version):
         raise Conflict("somebody else has changed this rule at the same moment", "read the rule and decide again")
+    run_store.lock_live(connection)  # whoever still judges by the old version finishes first, so that its alerts close too
     _start_afresh(connection, rule_id, now)
     data = {"rule_id": rule_id, "rule_name": rule.name, "version": following.version, "by": by, "changes": dict(changes)}
     record(connection, Event(EventType.RULE_CHANGED, now, data=data))
@@ -53,5 +55,5 @@ def _start_afresh(connection: Connection, rule_id: str, now: datetime) -> None:
         standing = standings.read_standing(connection, alert.run_id)
         step = alert.onset_step if standing is None else max(standing.step, alert.onset_step)
         transitions.cut_off(connection, alert, CloseReason.RULE_CHANGED, now, step)
-        countdowns.withdraw(connection, alert.run_id, "the rule was changed", now, alert_id=alert.alert_id)
+        countdowns.dismiss(connection, alert, CloseReason.RULE_CHANGED, now, step)
         touch(connection, alert.run_id)

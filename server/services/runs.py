@@ -11,11 +11,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from server.domain import runs as domain
+from server.domain.countdowns import AFTER_START
 from server.domain.events import Event
 from server.domain.runs import RunInput
 from server.services import checkpoints, commands
 from server.services.errors import Invalid, NotFound
 from server.services.recording import record
+from server.store import commands as command_store
+from server.store import countdowns as countdown_store
 from server.store import runs as store
 from server.store.runs import Incarnation, Run
 from server.store.touched import touch
@@ -140,14 +143,19 @@ def advance(connection: Connection, run: Run, what: RunInput, now: datetime, *, 
     values: dict[str, Any] = {"state": outcome.status.state, "deadline_at": outcome.status.deadline_at}
     if what is not RunInput.SILENT:
         values["heard_at"] = now
-    if outcome.status.state in domain.ENDED and run.state not in domain.ENDED:
-        values |= {"ended_at": now, "state_reason": reason, "phase": None}
+    if outcome.status.state is not run.state:
+        values |= _entered(outcome.status.state, reason, now)
     store.update(connection, run.run_id, values)
     run = replace(run, **values)
     if outcome.event is not None:
         data = {"name": run.name, "text": text, "reason": reason}
         record(connection, Event(outcome.event, now, run.run_id, run.step, run.segment, data))
     return run
+
+
+def _entered(state: RunState, reason: str, now: datetime) -> dict[str, Any]:
+    """What else is different of a run that has just come into `state`: why it is there, and that it does nothing any more."""
+    return {"state_reason": reason} | ({"ended_at": now, "phase": None} if state in domain.ENDED else {})
 
 
 def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id: str, now: datetime) -> Reply:
@@ -205,11 +213,16 @@ def mark_overdue(connection: Connection, now: datetime) -> int:
     """Call the runs lost that were not heard of by their deadline. Gives how many."""
     overdue = store.overdue(connection, now)
     for run in overdue:
-        silent = f"Not heard of since {run.heard_at:%Y-%m-%d %H:%M:%S} UTC"
-        advance(connection, run, RunInput.SILENT, now, text=silent)
+        silent = f"no word since {run.heard_at:%Y-%m-%d %H:%M:%S} UTC"
+        advance(connection, run, RunInput.SILENT, now, text=silent.capitalize(), reason=silent)
     return len(overdue)
 
 
 def give_grace(connection: Connection, now: datetime) -> None:
-    """The server has just started: nobody could be heard while it was away, so every live run gets one full limit."""
+    """The server has just started: nobody could be heard while it was away.
+
+    So every live run, and every command that an agent has, gets one full limit, and people may still say no to a countdown.
+    """
     store.renew_deadlines(connection, now + domain.LOST_AFTER)
+    command_store.renew_deadlines(connection, now + domain.LOST_AFTER)
+    countdown_store.postpone(connection, now + AFTER_START)

@@ -98,6 +98,13 @@ def queued_for(connection: sa.Connection, run_id: str, incarnation: str) -> tupl
     return _read(connection, commands.c.run_id == run_id, commands.c.incarnation == incarnation, queued)
 
 
+def renew_deadlines(connection: sa.Connection, deadline_at: datetime) -> None:
+    """Give every command that the agent has at least until `deadline_at`."""
+    fetched = commands.c.state.in_([CommandState.DELIVERED.value, CommandState.RUNNING.value])
+    early = commands.c.deadline_at < deadline_at
+    connection.execute(sa.update(commands).where(fetched, early).values(deadline_at=deadline_at))
+
+
 def overdue_commands(connection: sa.Connection, now: datetime) -> tuple[IssuedCommand, ...]:
     """Active commands whose deadline has passed."""
     return _read(connection, commands.c.deadline_at <= now, _ACTIVE)

@@ -59,6 +59,11 @@ def read_countdown(connection: sa.Connection, run_id: str, countdown_id: str) ->
     return None if row is None else _countdown(row)
 
 
+def postpone(connection: sa.Connection, until: datetime) -> None:
+    """Let no countdown be due before `until`."""
+    connection.execute(sa.update(countdowns).where(_COUNTING, countdowns.c.due_at < until).values(due_at=until))
+
+
 def due_countdowns(connection: sa.Connection, now: datetime, limit: int = 100) -> tuple[Countdown, ...]:
     """Countdowns whose time is up, the most overdue first."""
     query = sa.select(countdowns).where(countdowns.c.due_at <= now, _COUNTING).order_by(countdowns.c.due_at).limit(limit)

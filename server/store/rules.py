@@ -39,7 +39,10 @@ def read_rule(connection: sa.Connection, rule_id: str) -> AlertRule | None:
 
 
 def add_missing(connection: sa.Connection, pack: Iterable[AlertRule]) -> int:
-    """Insert the rules of `pack` whose ids are not there yet, behind those that are. How many were inserted."""
+    """Insert the rules of `pack` whose ids are not there yet, behind those that are. How many were inserted.
+
+    None where another server process inserts them at the same moment.
+    """
     known = set(connection.execute(sa.select(rules.c.rule_id)).scalars())
     rows = [
         {
@@ -51,8 +54,13 @@ def add_missing(connection: sa.Connection, pack: Iterable[AlertRule]) -> int:
         }
         for place, rule in enumerate(rule for rule in pack if rule.rule_id not in known)
     ]
-    if rows:
-        connection.execute(sa.insert(rules), rows)
+    if not rows:
+        return 0
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(rules), rows)
+    except sa.exc.IntegrityError:
+        return 0
     return len(rows)
 
 

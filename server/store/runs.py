@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from server.domain.runs import RunStatus
+from server.domain.runs import ENDED, RunStatus
 from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.messages import Scalar
 from trainer_agent.wire.vocabulary import CommandKind, Phase, RunState
@@ -74,11 +74,21 @@ def get(connection: sa.Connection, run_id: str) -> Run | None:
     return None if row is None else _run(row)
 
 
-def lock(connection: sa.Connection, run_id: str) -> Run | None:
-    """The run, kept from every other writer until the end of the transaction, or None."""
-    query = sa.select(runs).where(runs.c.run_id == run_id).with_for_update()
+def lock(connection: sa.Connection, run_id: str, *, wait: bool = True) -> Run | None:
+    """The run, kept from every other writer until the end of the transaction, or None.
+
+    Without `wait` also None where another server process is busy with the run.
+    """
+    query = sa.select(runs).where(runs.c.run_id == run_id).with_for_update(skip_locked=not wait)
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else _run(row)
+
+
+def lock_live(connection: sa.Connection) -> None:
+    """Keep every run that may still be judged from all other writers until the end of the transaction."""
+    ended = [state.value for state in ENDED]
+    live = sa.select(runs.c.run_id).where(runs.c.state.not_in(ended)).order_by(runs.c.run_id)
+    connection.execute(live.with_for_update()).all()
 
 
 def list_all(connection: sa.Connection) -> list[Run]:

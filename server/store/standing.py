@@ -29,8 +29,11 @@ class RunStanding:
 
 
 def read_standing(connection: sa.Connection, run_id: str) -> RunStanding | None:
-    """The run as it stands; None when there is no such run."""
-    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one_or_none()
+    """The run as it stands, kept so until the end of the transaction; None when there is no such run.
+
+    What is decided by it must not be overtaken by a batch that another server process takes meanwhile: hence the lock.
+    """
+    row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id).with_for_update()).one_or_none()
     if row is None:
         return None
     from_steps = read_from_steps(connection, run_id)

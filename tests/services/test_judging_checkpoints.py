@@ -133,3 +133,11 @@ def test_a_nan_in_a_fact_is_no_harm(connection, trainer):
     trainer.save(5, save_seconds=math.nan).send()
     (checkpoint,) = store.read_checkpoints(connection, "run")
     assert math.isnan(checkpoint.facts.save_seconds)
+
+
+def test_a_name_used_anew_after_a_rollback_is_a_checkpoint_saved_anew(connection, trainer, clock):
+    trainer.log(1, loss=1.0).save(1, checkpoint_id="checkpoint-1").send()
+    later = clock.advance(60)
+    trainer.open_segment(2, 0).log(1, loss=1.0).save(1, checkpoint_id="checkpoint-1").send()
+    checkpoint = store.read_checkpoint(connection, "run", "checkpoint-1")
+    assert (checkpoint.facts.segment, checkpoint.saved_at) == (2, later)

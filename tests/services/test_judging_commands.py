@@ -350,3 +350,14 @@ def test_clicks_on_two_server_processes_make_one_command(new_database_url, clock
     finally:
         for server in servers:
             server.close()
+
+
+@pytest.mark.parametrize(("word", "after"), [("delivered", S.DELIVERED), ("running", S.RUNNING)])
+def test_a_command_that_the_agent_had_when_the_server_went_away_waits_for_its_word(connection, trainer, clock, word, after):
+    command = commands.issue(connection, STOP, clock()).command
+    trainer.report(command.command_id, word).send()
+    clock.advance(3600)
+    runs.give_grace(connection, clock())
+    assert commands.expire_due(connection, clock()) == 0
+    assert store.read_command(connection, "run", command.command_id).state is after
+    assert commands.expire_due(connection, clock.advance(60)) == 1

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from judging_kit import Trainer, alerts_of, data_of, use_rules
 
+from server.domain.alerts import CloseReason
 from server.domain.countdowns import CountdownState
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
-from server.services import commands, countdowns, rules
+from server.services import commands, countdowns, rules, runs
 from server.services.commands import NewCommand
 from server.services.countdowns import BREAKER_RULE_ID
 from server.services.errors import Conflict, Refused
@@ -206,3 +207,19 @@ def test_said_now_without_a_target_is_refused_and_the_countdown_goes_on(database
         database.writer.submit(lambda connection: countdowns.run_now(connection, "run", "ann", clock()))
     with database.reading() as connection:
         assert store.active_countdown(connection, "run") is not None
+
+
+def test_a_changed_rule_takes_its_call_for_a_person_along(connection, clock):
+    in_trouble(connection, clock, STOP, capabilities=())
+    rules.change(connection, "high", {"settings": {"above": 50.0}}, "ann", clock())
+    breaker = alerts_of(connection)[BREAKER_RULE_ID]
+    assert (breaker.state, breaker.closed_because) == (AlertState.RESOLVED, CloseReason.RULE_CHANGED)
+    assert data_of(connection, "alert.resolved") == []
+
+
+def test_a_countdown_that_ran_out_while_the_server_was_away_can_still_be_cancelled(connection, clock):
+    in_trouble(connection, clock)
+    clock.advance(3600)
+    runs.give_grace(connection, clock())
+    assert run_due(connection, clock, 14) == 0
+    assert run_due(connection, clock, 1) == 1

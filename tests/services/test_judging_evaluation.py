@@ -339,3 +339,22 @@ def test_points_of_an_unwatched_series_cost_no_state(connection, trainer):
 
 def test_judging_no_points_is_nothing(connection, clock):
     evaluation.judge_points(connection, "run", [], clock())
+
+
+def test_an_alert_closed_by_the_end_says_at_which_step_and_still_speaks_against_the_last_checkpoint(connection, trainer):
+    use_default_rules(connection)
+    trainer.log(1, loss=1.0).log(2, loss=NAN).log(3, loss=NAN).end().save(3).send()
+    alert = alerts_of(connection)["loss-not-finite"]
+    assert (alert.closed_because, alert.resolved_step) == (CloseReason.RUN_ENDED, 3)
+    (checkpoint,) = checkpoints_store.read_checkpoints(connection, "run")
+    assert checkpoint.judged.state is CheckpointState.UNSOUND
+
+
+def test_points_of_a_rank_that_come_after_another_rank_rewound_their_alert_tell_nothing(connection, clock):
+    use_rules(connection, replace(HIGH, for_points=1, keep_firing_for_points=0))
+    first = Trainer(connection, clock).start().log(1, loss=1.0).log(2, loss=20.0).send()
+    Trainer(connection, clock, rank=1, incarnation="life-b", segment=2).start(from_step=1).send()
+    assert alerts_of(connection)["high"].closed_because is CloseReason.REWOUND
+    first.log(3, loss=1.0).send()
+    assert alerts_of(connection)["high"].closed_because is CloseReason.REWOUND
+    assert [kind for kind, _ in told(connection, prefix="alert.")] == ["alert.firing", "alert.rewound"]

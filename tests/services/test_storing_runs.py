@@ -169,8 +169,10 @@ def test_silence_makes_a_run_lost_and_a_word_brings_it_back(connection, now, clo
     assert runs.mark_overdue(connection, clock.advance(100)) == 0
     lost = store.get(connection, "r")
     assert (lost.state, lost.deadline_at, lost.heard_at) == (RunState.LOST, None, now)
+    assert lost.state_reason == "no word since 2026-03-01 12:00:00 UTC"
     runs.take_heartbeat(connection, BEAT, "t", clock())
-    assert store.get(connection, "r").state is RunState.RUNNING
+    found = store.get(connection, "r")
+    assert (found.state, found.state_reason) == (RunState.RUNNING, "")
     assert told(connection) == [EventType.RUN_STARTED, EventType.RUN_LOST, EventType.RUN_FOUND]
 
 

@@ -23,7 +23,7 @@ from .rules import Action, ActionKind
 MOST_ROLLBACKS = 3
 """Automatic rollbacks in the life of a run. What three did not cure, a fourth will not."""
 AFTER_START = timedelta(seconds=15)
-"""No countdown is due sooner after a start of the server: while it was away nobody could say no, and the run may have moved on."""
+"""No countdown is due sooner after a start of the server: nobody could say no while it was away, and the run has moved on."""
 STEPS_BETWEEN = 500
 """Steps trained after an automatic rollback before the same rule may ask for another."""
 

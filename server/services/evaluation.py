@@ -15,7 +15,6 @@ from server.domain import watching
 from server.domain.alerts import Alert, AlertStatus, CloseReason, describe
 from server.domain.points import Point
 from server.domain.rules import DEFAULT_RULES, AlertRule
-from server.domain.runs import ENDED
 from server.domain.watching import Judgement, Watch
 from server.store import alerts as alerts_store
 from server.store import points as points_store
@@ -37,12 +36,12 @@ def ensure_rules(connection: Connection) -> None:
 
 
 def judge_points(connection: Connection, run_id: str, points: Sequence[Point], now: datetime) -> None:
-    """Judge points of one rank, given in `seq` order. Points that come after the run's end are kept but not judged."""
+    """Judge points of one rank of a run that has not ended, given in `seq` order."""
     rules: dict[str, list[AlertRule]] = {}
     for rule in rules_store.read_rules(connection, enabled_only=True):
         rules.setdefault(rule.series, []).append(rule)
     watched = sorted((each for each in points if each.series in rules), key=lambda each: (each.seq, each.series))
-    if not watched or standings.read_state(connection, run_id) in ENDED:
+    if not watched:
         return
     post = _Post(connection, run_id, watched[0].rank, now)
     for point in watched:

@@ -98,7 +98,8 @@ class _Taking:
         """Store a stretch of points and judge it, before anything that comes after it is stored or done."""
         connection, run_id, rank = self.connection, self.run.run_id, self.life.rank
         point_store.store_points(connection, run_id, rank, self.life.incarnation, columns)
-        evaluation.judge_points(connection, run_id, domain.points_of(columns, rank), self.now)
+        if self.run.state not in ENDED:  # points that come after the end are kept but not judged
+            evaluation.judge_points(connection, run_id, domain.points_of(columns, rank), self.now)
         if rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])

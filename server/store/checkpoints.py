@@ -15,6 +15,14 @@ from trainer_agent.wire.vocabulary import CheckpointState
 from .tables import checkpoints
 from .upserts import upsert
 
+_c = checkpoints.c
+_LAST_CHANGED = (  # asked with every reply
+    sa.select(_c.checkpoint_id, _c.state, _c.reason)
+    .where(_c.run_id == sa.bindparam("of_run"))
+    .order_by(_c.changed_at.desc(), _c.step.desc(), _c.checkpoint_id)
+    .limit(sa.bindparam("at_most", type_=sa.Integer))
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -65,7 +73,5 @@ def read_checkpoints(connection: sa.Connection, run_id: str) -> tuple[Checkpoint
 
 def last_changed(connection: sa.Connection, run_id: str, limit: int) -> tuple[tuple[str, Judged], ...]:
     """Id and verdict of the checkpoints whose verdicts changed last, the newest first."""
-    c = checkpoints.c
-    query = sa.select(c.checkpoint_id, c.state, c.reason).where(c.run_id == run_id)
-    rows = connection.execute(query.order_by(c.changed_at.desc(), c.step.desc(), c.checkpoint_id).limit(limit))
+    rows = connection.execute(_LAST_CHANGED, {"of_run": run_id, "at_most": limit})
     return tuple((row.checkpoint_id, Judged(CheckpointState(row.state), row.reason)) for row in rows)

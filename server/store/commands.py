@@ -16,6 +16,13 @@ from trainer_agent.wire.vocabulary import CommandKind, CommandState
 from .tables import commands, events
 
 _ACTIVE = commands.c.state.in_([state.value for state in ACTIVE])
+_NEWEST_FIRST = (commands.c.issued_at.desc(), commands.c.command_id)
+_QUEUED = (  # asked with every reply
+    sa.select(commands)
+    .where(commands.c.run_id == sa.bindparam("of_run"), commands.c.incarnation == sa.bindparam("of_incarnation"))
+    .where(commands.c.state == CommandState.QUEUED.value)
+    .order_by(*_NEWEST_FIRST)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ def save_command(connection: sa.Connection, command: IssuedCommand, before: Comm
 
 
 def _read(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> tuple[IssuedCommand, ...]:
-    query = sa.select(commands).where(*conditions).order_by(commands.c.issued_at.desc(), commands.c.command_id)
+    query = sa.select(commands).where(*conditions).order_by(*_NEWEST_FIRST)
     return tuple(_command(row) for row in connection.execute(query))
 
 
@@ -94,8 +101,8 @@ def active_commands(connection: sa.Connection, run_ids: Collection[str]) -> dict
 
 def queued_for(connection: sa.Connection, run_id: str, incarnation: str) -> tuple[IssuedCommand, ...]:
     """What waits to be handed to this incarnation."""
-    queued = commands.c.state == CommandState.QUEUED.value
-    return _read(connection, commands.c.run_id == run_id, commands.c.incarnation == incarnation, queued)
+    rows = connection.execute(_QUEUED, {"of_run": run_id, "of_incarnation": incarnation})
+    return tuple(_command(row) for row in rows)
 
 
 def renew_deadlines(connection: sa.Connection, deadline_at: datetime) -> None:

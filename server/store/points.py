@@ -30,6 +30,11 @@ SEAL_ROWS = 128
 """Seal before 1,024 steps when they came in many small batches: a reader opens every row of the tail."""
 CHUNK_POINTS = 4096
 
+_b = point_batches.c
+_TAIL = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_b.steps), 0)).where(
+    *(_b[name] == sa.bindparam(f"of_{name}") for name in ("run_id", "segment", "rank", "incarnation"))
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -49,30 +54,29 @@ Traces = tuple[Trace, ...]
 
 def store_points(connection: sa.Connection, run_id: str, rank: int, incarnation: str, columns: Sequence[Column]) -> None:
     """Keep the points of a batch, or of a part of it."""
-    by_segment: dict[int, list[tuple[str, Block]]] = {}
+    by_segment: dict[int, list[Column]] = {}
     for column in columns:
-        by_segment.setdefault(column.segment, []).append((column.series, block_of(column)))
-    for segment, blocks in sorted(by_segment.items()):
+        by_segment.setdefault(column.segment, []).append(column)
+    for segment, parts in sorted(by_segment.items()):
         key = {"run_id": run_id, "segment": segment, "rank": rank, "incarnation": incarnation}
-        _append(connection, key, blocks)
-        summaries.add(connection, run_id, rank, segment, blocks)
+        _append(connection, key, parts)
+        summaries.add(connection, run_id, rank, segment, parts)
         _seal_if_full(connection, key)
 
 
-def _append(connection: sa.Connection, key: dict[str, Any], blocks: list[tuple[str, Block]]) -> None:
+def _append(connection: sa.Connection, key: dict[str, Any], columns: list[Column]) -> None:
     row = {
         **key,
-        "first_seq": int(min(block[SEQ, 0] for _, block in blocks)),
-        "last_seq": int(max(block[SEQ, -1] for _, block in blocks)),
-        "steps": max(block.shape[1] for _, block in blocks),
-        "body": pack_batch(blocks),
+        "first_seq": min(column.seq[0] for column in columns),
+        "last_seq": max(column.seq[-1] for column in columns),
+        "steps": max(len(column.seq) for column in columns),
+        "body": pack_batch((column.series, block_of(column)) for column in columns),
     }
     connection.execute(sa.insert(point_batches), row)
 
 
 def _seal_if_full(connection: sa.Connection, key: dict[str, Any]) -> None:
-    count = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(point_batches.c.steps), 0))
-    rows, steps = connection.execute(count.where(*_is(point_batches, key))).one()
+    rows, steps = connection.execute(_TAIL, {f"of_{name}": value for name, value in key.items()}).one()
     if rows >= SEAL_ROWS or steps >= SEAL_STEPS:
         _seal(connection, key)
 

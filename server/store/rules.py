@@ -13,6 +13,13 @@ from server.domain.rules import AlertRule, rule_from_json, rule_to_json
 from .tables import rule_states, rules
 from .upserts import upsert
 
+# Made once: these are run with every batch, and building a statement costs more than running it.
+_ALL = sa.select(rules.c.body).order_by(rules.c.position, rules.c.rule_id)
+_ENABLED = _ALL.where(rules.c.enabled)
+_s = rule_states.c
+_STATES = sa.select(rule_states).where(_s.run_id == sa.bindparam("of_run")).order_by(_s.rule_id, _s.series, _s.rank)
+_STATES_OF_RANK = _STATES.where(_s.rank == sa.bindparam("of_rank"))
+
 
 @lru_cache(maxsize=1024)
 def _parse(body: str) -> AlertRule:
@@ -26,10 +33,7 @@ def _dump(rule: AlertRule) -> str:
 
 def read_rules(connection: sa.Connection, *, enabled_only: bool = False) -> tuple[AlertRule, ...]:
     """All rules in the order in which the page lists them."""
-    query = sa.select(rules.c.body).order_by(rules.c.position, rules.c.rule_id)
-    if enabled_only:
-        query = query.where(rules.c.enabled)
-    return tuple(_parse(body) for body in connection.execute(query).scalars())
+    return tuple(_parse(body) for body in connection.execute(_ENABLED if enabled_only else _ALL).scalars())
 
 
 def read_rule(connection: sa.Connection, rule_id: str) -> AlertRule | None:
@@ -85,10 +89,7 @@ class StoredState:
 
 def read_states(connection: sa.Connection, run_id: str, rank: int | None = None) -> tuple[StoredState, ...]:
     """The states of one rank of a run, or of all."""
-    query = sa.select(rule_states).where(rule_states.c.run_id == run_id)
-    if rank is not None:
-        query = query.where(rule_states.c.rank == rank)
-    rows = connection.execute(query.order_by(rule_states.c.rule_id, rule_states.c.series, rule_states.c.rank))
+    rows = connection.execute(_STATES if rank is None else _STATES_OF_RANK, {"of_run": run_id, "of_rank": rank})
     return tuple(
         StoredState(row.rule_id, row.series, row.rank, row.rule_version, row.segment, json.loads(row.state)) for row in rows
     )

@@ -16,6 +16,22 @@ from .tables import incarnations, runs
 
 _LIVE = (RunState.RUNNING.value, RunState.PAUSED.value)
 
+# Made once: these are run with every batch, and building a statement costs more than running it.
+_ONE = sa.select(runs).where(runs.c.run_id == sa.bindparam("of_run"))
+_LOCK, _LOCK_FREE = _ONE.with_for_update(), _ONE.with_for_update(skip_locked=True)
+_SET = sa.update(runs).where(runs.c.run_id == sa.bindparam("of_run"))
+_i = incarnations.c
+_mine = (
+    _i.run_id == sa.bindparam("of_run"),
+    _i.incarnation == sa.bindparam("of_incarnation"),
+    _i.rank == sa.bindparam("of_rank"),
+)
+_INCARNATION = sa.select(incarnations).where(*_mine)
+_SET_INCARNATION = sa.update(incarnations).where(*_mine)
+_NEWEST_INCARNATION = (
+    sa.select(_i.incarnation).where(_i.run_id == sa.bindparam("of_run"), _i.rank == 0).order_by(_i.started_at.desc()).limit(1)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -79,8 +95,7 @@ def lock(connection: sa.Connection, run_id: str, *, wait: bool = True) -> Run | 
 
     Without `wait` also None where another server process is busy with the run.
     """
-    query = sa.select(runs).where(runs.c.run_id == run_id).with_for_update(skip_locked=not wait)
-    row = connection.execute(query).mappings().one_or_none()
+    row = connection.execute(_LOCK if wait else _LOCK_FREE, {"of_run": run_id}).mappings().one_or_none()
     return None if row is None else _run(row)
 
 
@@ -129,22 +144,19 @@ def insert(connection: sa.Connection, run_id: str, values: dict[str, Any]) -> bo
 
 def update(connection: sa.Connection, run_id: str, values: dict[str, Any]) -> None:
     """Change columns of a run."""
-    connection.execute(sa.update(runs).where(runs.c.run_id == run_id).values(_stored(values)))
+    connection.execute(_SET, {"of_run": run_id, **_stored(values)})
 
 
 def get_incarnation(connection: sa.Connection, run_id: str, incarnation: str, rank: int) -> Incarnation | None:
     """The incarnation of that rank, or None."""
-    c = incarnations.c
-    query = sa.select(incarnations).where(c.run_id == run_id, c.incarnation == incarnation, c.rank == rank)
-    row = connection.execute(query).mappings().one_or_none()
+    which = {"of_run": run_id, "of_incarnation": incarnation, "of_rank": rank}
+    row = connection.execute(_INCARNATION, which).mappings().one_or_none()
     return None if row is None else Incarnation(**row)
 
 
 def newest_incarnation(connection: sa.Connection, run_id: str) -> str | None:
     """The one that speaks for the run: of rank 0, started last."""
-    c = incarnations.c
-    query = sa.select(c.incarnation).where(c.run_id == run_id, c.rank == 0).order_by(c.started_at.desc()).limit(1)
-    return connection.execute(query).scalar()
+    return connection.execute(_NEWEST_INCARNATION, {"of_run": run_id}).scalar()
 
 
 def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
@@ -158,9 +170,8 @@ def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
 
 def update_incarnation(connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime) -> None:
     """Remember the record that is expected next, and when the incarnation last spoke."""
-    c = incarnations.c
-    mine = (c.run_id == life.run_id, c.incarnation == life.incarnation, c.rank == life.rank)
-    connection.execute(sa.update(incarnations).where(*mine).values(next_seq=next_seq, heard_at=heard_at))
+    which = {"of_run": life.run_id, "of_incarnation": life.incarnation, "of_rank": life.rank}
+    connection.execute(_SET_INCARNATION, {**which, "next_seq": next_seq, "heard_at": heard_at})
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:

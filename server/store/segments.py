@@ -12,6 +12,14 @@ from trainer_agent.wire.vocabulary import SegmentCause
 
 from .tables import segments
 
+_c = segments.c
+_REACHED = (
+    sa.update(segments)
+    .where(_c.run_id == sa.bindparam("of_run"), _c.segment == sa.bindparam("of_segment"))
+    .where(sa.or_(_c.last_step.is_(None), _c.last_step < sa.bindparam("step", type_=sa.BigInteger)))
+    .values(last_step=sa.bindparam("step", type_=sa.BigInteger))
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -62,9 +70,7 @@ def insert(connection: sa.Connection, run_id: str, incarnation: str, started: Se
 
 def reach(connection: sa.Connection, run_id: str, segment: int, step: int) -> None:
     """The segment has a point at `step`."""
-    c = segments.c
-    further = sa.or_(c.last_step.is_(None), c.last_step < step)
-    connection.execute(sa.update(segments).where(c.run_id == run_id, c.segment == segment, further).values(last_step=step))
+    connection.execute(_REACHED, {"of_run": run_id, "of_segment": segment, "step": step})
 
 
 def _segment(row: sa.RowMapping) -> Segment:

@@ -57,12 +57,6 @@ def _newest_incarnation(connection: sa.Connection, run_id: str) -> str:
     return connection.execute(query.limit(1)).scalar_one_or_none() or ""
 
 
-def read_state(connection: sa.Connection, run_id: str) -> RunState | None:
-    """The state alone; None when there is no such run."""
-    state = connection.execute(sa.select(runs.c.state).where(runs.c.run_id == run_id)).scalar_one_or_none()
-    return None if state is None else RunState(state)
-
-
 def read_from_steps(connection: sa.Connection, run_id: str) -> dict[int, int]:
     """The step from which each segment started."""
     query = sa.select(segments.c.segment, segments.c.from_step).where(segments.c.run_id == run_id)

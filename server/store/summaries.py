@@ -1,19 +1,24 @@
 """One row per run and series: what a list needs to know without reading the points."""
 
+import math
 import struct
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
 from server.domain import reduction
 from trainer_agent.wire import series as names
+from trainer_agent.wire.messages import Column
 
-from .packing import SEQ, STEP, VALUE, Block, pack_sparkline, unpack_sparkline
+from .packing import pack_sparkline, unpack_sparkline
 from .tables import series_summaries as table
 from .upserts import upsert
+
+_KNOWN = sa.select(table).where(
+    table.c.run_id == sa.bindparam("of_run"), table.c.series.in_(sa.bindparam("of_series", expanding=True))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +52,32 @@ def read_sparklines(connection: sa.Connection, run_ids: Collection[str]) -> dict
     return {row.run_id: reduction.drawn(unpack_sparkline(row.sparkline), row.last_step, _number(row.last_value)) for row in rows}
 
 
-def add(connection: sa.Connection, run_id: str, rank: int, segment: int, blocks: Iterable[tuple[str, Block]]) -> None:
-    """Take points of one rank and segment into the summaries."""
-    by_series: dict[str, list[Block]] = {}
-    for series, block in blocks:
-        by_series.setdefault(series, []).append(block)
-    query = sa.select(table).where(table.c.run_id == run_id, table.c.series.in_(by_series))
-    known = {row["series"]: dict(row) for row in connection.execute(query).mappings()}
+def add(connection: sa.Connection, run_id: str, rank: int, segment: int, columns: Sequence[Column]) -> None:
+    """Take points of one rank and segment, one column a series, into the summaries."""
+    asked = {"of_run": run_id, "of_series": [column.series for column in columns]}
+    known = {row["series"]: dict(row) for row in connection.execute(_KNOWN, asked).mappings()}
     rows = []
-    for series, each in by_series.items():
-        block, row = np.concatenate(each, axis=1), known.get(series, {})
-        after = {"run_id": run_id, "series": series, **_counted(row, block), **_kept(row)}
+    for column in columns:
+        row = known.get(column.series, {})
+        after = {"run_id": run_id, "series": column.series, **_counted(row, column), **_kept(row)}
         if not row or (-rank, segment) >= (-row["last_rank"], row["last_segment"]):
-            after |= {"last_rank": rank, "last_segment": segment, **_newest(block)}
-            if series == names.LOSS and rank == 0:
-                after["sparkline"] = _longer(row.get("sparkline"), block)
+            after |= {"last_rank": rank, "last_segment": segment, **_newest(column)}
+            if column.series == names.LOSS and rank == 0:
+                after["sparkline"] = _longer(row.get("sparkline"), column)
         rows.append(after)
     upsert(connection, table, rows)
 
 
-def _counted(row: dict[str, Any], block: Block) -> dict[str, Any]:
+def _counted(row: dict[str, Any], column: Column) -> dict[str, Any]:
     """What does not depend on the order of points."""
-    steps, values = block[STEP], block[VALUE]
-    finite = np.isfinite(values)
-    bad_steps = [int(steps[~finite].min())] if not finite.all() else []
+    finite = [value for value in column.value if math.isfinite(value)]
+    bad_steps = [step for step, value in zip(column.step, column.value, strict=True) if not math.isfinite(value)]
     return {
-        "count": row.get("count", 0) + values.size,
-        "nonfinite_count": row.get("nonfinite_count", 0) + int(values.size - finite.sum()),
+        "count": row.get("count", 0) + len(column.value),
+        "nonfinite_count": row.get("nonfinite_count", 0) + len(bad_steps),
         "first_nonfinite_step": _least(row.get("first_nonfinite_step"), *bad_steps),
-        "min": _least(row.get("min"), *values[finite].tolist()),
-        "max": _most(row.get("max"), *values[finite].tolist()),
+        "min": _least(row.get("min"), *finite),
+        "max": _most(row.get("max"), *finite),
     }
 
 
@@ -84,13 +85,12 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row.get(name) for name in ("last_rank", "last_segment", "last_step", "last_value", "sparkline")}
 
 
-def _newest(block: Block) -> dict[str, Any]:
-    newest = int(block[SEQ].argmax())
-    return {"last_step": int(block[STEP, newest]), "last_value": struct.pack("<d", block[VALUE, newest])}
+def _newest(column: Column) -> dict[str, Any]:
+    return {"last_step": column.step[-1], "last_value": struct.pack("<d", column.value[-1])}
 
 
-def _longer(sparkline: bytes | None, block: Block) -> bytes:
-    points = zip(block[STEP].tolist(), block[VALUE].tolist(), strict=True)
+def _longer(sparkline: bytes | None, column: Column) -> bytes:
+    points = zip(map(float, column.step), column.value, strict=True)
     return pack_sparkline(reduction.extend(unpack_sparkline(sparkline), points))
 
 

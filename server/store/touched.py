@@ -5,6 +5,12 @@ import sqlalchemy as sa
 from .tables import runs
 
 _KEY = "lossguard.touched"
+_RAISED = (
+    sa.update(runs)
+    .where(runs.c.run_id == sa.bindparam("touched"))
+    .values(revision=runs.c.revision + 1)
+    .returning(runs.c.revision)
+)
 
 
 def touch(connection: sa.Connection, run_id: str) -> None:
@@ -12,8 +18,7 @@ def touch(connection: sa.Connection, run_id: str) -> None:
     touched: dict[str, int] = connection.info.setdefault(_KEY, {})
     if run_id in touched:
         return
-    raised = sa.update(runs).where(runs.c.run_id == run_id).values(revision=runs.c.revision + 1)
-    revision = connection.execute(raised.returning(runs.c.revision)).scalar()
+    revision = connection.execute(_RAISED, {"touched": run_id}).scalar()
     if revision is not None:
         touched[run_id] = revision
 

@@ -47,7 +47,8 @@ def test_ctrl_c_in_the_middle_ends_everything_that_was_started(tmp_path):
         link = (tmp_path / "demo.err").read_text().splitlines()[0]
         assert "/signin#" in link
         demo.send_signal(signal.SIGINT)
-        assert demo.wait(timeout=60) == 130
+        out, _ = demo.communicate(timeout=60)
+        assert (demo.returncode, out) == (130, "")
     finally:
         demo.kill()
     assert left_behind(tmp_path) == []

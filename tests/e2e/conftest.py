@@ -86,15 +86,16 @@ def nan_training(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         end(training.process)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ended with each module: while Playwright runs, its event loop keeps every other test from having one."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def session_state(site: Site, browser: Browser) -> dict:
     """The cookies of a signed-in browser: a link is good once, so the tests share one sign-in."""
     context = browser.new_context()

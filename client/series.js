@@ -158,7 +158,7 @@ function padLinear([low, high]) {
 function padLog([low, high], base) {
   const unit = Math.log(base),
     span = (Math.log(high) - Math.log(low)) / unit;
-  const pad = Math.max(0.08 * span, base === 2 ? 0.6 : 0.12);
+  const pad = Math.max(0.08 * span, base === 2 ? 1.05 : 0.12); // a loss scale that never moves still shows three of its powers
   return [Math.exp(Math.log(low) - pad * unit), Math.exp(Math.log(high) + pad * unit)];
 }
 
@@ -168,7 +168,7 @@ function padLog([low, high], base) {
  */
 export function linearTicks(low, high, most) {
   if (!(high > low)) return [];
-  for (let stride = niceStride((high - low) / most); ; stride = niceStride(stride * 1.01)) {
+  for (let stride = niceStride((high - low) / (most + 1)); ; stride = niceStride(stride * 1.01)) {
     const first = Math.ceil(low / stride - 1e-9),
       last = Math.floor(high / stride + 1e-9);
     if (last - first + 1 > most) continue;

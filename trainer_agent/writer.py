@@ -16,7 +16,7 @@ from .ring import Lost, Ring
 from .spool import Spool
 from .voice import Voice
 from .wire import codec, series
-from .wire.messages import Numbered
+from .wire.messages import Numbered, SegmentStarted
 
 ROUND_SECONDS = 0.010
 TEND_SECONDS = 0.5
@@ -33,10 +33,12 @@ class Mark:
 
 
 class Writer:
-    """Owns the spool's files. Thread: its own; `latest`, `step` and `dropped` may be read on any."""
+    """Owns the spool's files. Thread: its own; `latest`, `segment`, `step` and `dropped` may be read on any."""
 
     def __init__(self, ring: Ring, spool: Spool, voice: Voice, on_written: Callable[[], None]) -> None:
         self.latest: dict[str, float] = {}
+        """Newest values of `segment`; those of a stretch that was left behind are nobody's newest."""
+        self.segment = 1
         self.step: int | None = None
         self.dropped = 0
         self.unusable = 0
@@ -108,6 +110,8 @@ class Writer:
             item.seq = self._seq
             self._marks.append(item)
             return None
+        if isinstance(item, SegmentStarted):
+            self.latest, self.segment, self.step = {}, item.segment, item.from_step
         record = self._sendable(item)
         return self._drop(1, "a record that cannot be sent") if record is None else Numbered(self._number(), record)
 

@@ -204,6 +204,18 @@ def test_heartbeats_come_while_the_training_thread_is_blocked(make, monkeypatch)
         assert beat.segment == 1
 
 
+def test_newest_values_do_not_outlive_the_segment_they_are_of(make, monkeypatch):
+    monkeypatch.setattr(sender_module, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(sender_module, "PHASE_LOOK_SECONDS", 0.01)
+    with ScriptedServer() as server:
+        monitor = make(server.url)
+        monitor.log({"train/loss": float("nan")}, 237)
+        monitor.record(SegmentStarted(2, 200, SegmentCause.ROLLBACK, time.time(), 1))
+        server.wait(lambda: any(a.kind == "beat" and a.message.segment == 2 for a in server.asked))
+        first = next(a.message for a in server.asked if a.kind == "beat" and a.message.segment == 2)
+        assert (first.step, first.latest) == (200, {})
+
+
 def test_a_changed_phase_is_told_without_waiting_for_the_next_heartbeat(make, monkeypatch):
     monkeypatch.setattr(sender_module, "HEARTBEAT_SECONDS", 3600.0)
     with ScriptedServer() as server:

@@ -84,7 +84,7 @@ class Monitor:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:
-            kept = dict(values)
+            kept = values.copy() if type(values) is dict else dict(values)
         except Exception:
             kept = None  # told by the writer
         self._append((self._ticket(), self._clock(), self.segment, step, kept))
@@ -120,6 +120,7 @@ class Monitor:
                     return None
                 if not self._inbox.waiting:
                     self._arrived.wait(left)
+        time.sleep(max(0.0, deadline - time.monotonic()))  # nothing can come, but whoever waits in a loop must not spin
         return None
 
     def verdicts(self) -> Mapping[str, Verdict]:
@@ -144,7 +145,12 @@ class Monitor:
             way = "run `lossguard login URL`, or set LOSSGUARD_URL and LOSSGUARD_TOKEN; `lossguard sync` sends them later"
             self._voice.once("unset", f"{missing}: records are kept in {self.spool.directory}. To watch the run, {way}")
             return None
-        return Sender(self.spool, HttpTransport(self._config), self._voice, self._heartbeat, self._on_reply)
+        try:
+            transport = HttpTransport(self._config)
+        except Exception as error:  # a proxy of the environment that needs a package more, certificates that are not there
+            self._voice.once("transport", f"no way to the server ({error}): records are kept in {self.spool.directory}")
+            return None
+        return Sender(self.spool, transport, self._voice, self._heartbeat, self._on_reply)
 
     def _wake(self) -> None:
         if self._sender is not None:
@@ -190,7 +196,7 @@ class Monitor:
             sent_at=time.time(),
             phase=self._phase,
             step=writer.step,
-            segment=self.segment,
+            segment=writer.segment,
             latest=writer.latest.copy(),
             waiting_records=spool.waiting,
             dropped_records=writer.dropped + spool.dropped,

@@ -2,7 +2,7 @@
 
 There is no timer between batches: what gathered while one was under way is the next.
 
-    lossguard-sender      spools of earlier processes first, then this one's
+    lossguard-sender      announces this process, then sends what earlier ones of the run left, then its own (see `backlog`)
     lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked
     lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
 
@@ -13,12 +13,10 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from . import backoff
+from .backlog import Backlog, is_over
 from .delivery import AT_ONCE, NOTHING, Delivery, Stage
-from .errors import NotASpool, SpoolInUse
-from .segments import leftovers
 from .spool import Spool
 from .transport import Answer, HttpTransport, Meaning
 from .voice import Voice
@@ -119,38 +117,49 @@ class Sender:
                 return
 
     def _send(self) -> None:
-        for folder in leftovers(self._spool.directory.parent):
-            if folder != self._spool.directory and not self._stop.is_set():
-                self._send_leftover(folder)
-        while not self._stop.is_set():
-            self._rest(self._attempt(self.delivery))
-
-    def _send_leftover(self, folder: Path) -> None:
-        """Sends what an earlier process left; one that the server will not have stays where it is."""
+        backlog = Backlog(self._spool, lambda spool: Delivery(spool, self._transport, self._voice), self._voice)
         try:
-            spool = Spool.adopt(folder)
-        except (SpoolInUse, NotASpool):
-            return
-        try:
-            delivery = Delivery(spool, self._transport, self._voice)
-            while spool.waiting and not delivery.is_done and not self._stop.is_set():
-                pause = self._attempt(delivery)
-                spool.tend()
-                if pause == NOTHING or delivery.is_start_refused:
-                    return
-                self._rest(pause)
+            for delivery in backlog.older:
+                self._bring(delivery, lambda each: each.stage is not Stage.ANNOUNCING)
+            self._bring(self.delivery, lambda each: each.stage is not Stage.ANNOUNCING)
+            for delivery in backlog.older:
+                self._bring(delivery, is_over)
+                delivery.spool.close()
+            while not self._stop.is_set():
+                pause = self._attempt(self.delivery)
+                self._rest(backlog.attempt_other(self._attempt) if pause == NOTHING else pause)
         finally:
-            spool.close()
+            backlog.close()
+
+    def _bring(self, delivery: Delivery, is_there: Callable[[Delivery], bool]) -> None:
+        """Tries until the delivery is where it is wanted, or will never be."""
+        while not is_there(delivery) and not self._stop.is_set():
+            pause = self._attempt(delivery)
+            if pause == NOTHING or delivery.is_start_refused:
+                return
+            self._rest(pause)
 
     def _attempt(self, delivery: Delivery) -> float:
-        pause = delivery.attempt()
+        pause = delivery.attempt() if delivery is self.delivery else self._attempt_leftover(delivery)
         with self._changed:
             self._attempts += 1
-            self._answer = delivery.last_answer
+            if delivery.spool.start.run_id == self._spool.start.run_id:
+                self._answer = delivery.last_answer
             self._heard += pause == AT_ONCE
             if self.delivery.stage is Stage.SENDING:
                 self._announced.set()
             self._changed.notify_all()
+        return pause
+
+    def _attempt_leftover(self, delivery: Delivery) -> float:
+        """One request for what another process left. Whatever is wrong with it must not hold up what this one has to send."""
+        try:
+            pause = delivery.attempt()
+            delivery.spool.tend()
+        except Exception as error:
+            folder = delivery.spool.directory
+            self._voice.say("leftover", f"{folder} cannot be sent ({type(error).__name__}: {error}); it stays where it is")
+            return NOTHING
         return pause
 
     def _rest(self, pause: float) -> None:

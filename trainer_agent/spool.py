@@ -88,7 +88,11 @@ class Spool:
             raise SpoolInUse(str(directory)) from None
         except OSError as error:
             raise NotASpool(f"{directory}: {error.strerror}.") from None
-        spool._find_files()
+        try:
+            spool._find_files()
+        except (OSError, ValueError) as error:
+            spool.abandon()
+            raise NotASpool(f"{directory} ({error}).") from None
         return spool
 
     @property
@@ -289,7 +293,7 @@ class Spool:
         """Lists the files of a spool that is taken over, and cuts the torn end of the last."""
         for draft in self.directory.glob(".*.tmp"):
             draft.unlink(missing_ok=True)
-        paths = sorted(path for path in self.directory.glob("*.seg") if path.stem.isdigit())
+        paths = sorted(path for path in self.directory.glob("*.seg") if path.stem.isdecimal())
         while paths and not (tail := cut_torn_tail(paths[-1])):
             paths.pop()
         if not paths:

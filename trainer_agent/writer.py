@@ -64,19 +64,18 @@ class Writer:
     def _run(self) -> None:
         while not self._stop.wait(ROUND_SECONDS):
             self._round_guarded()
-        for _ in range(2):  # the second look settles what the first held back
-            self._round_guarded()
+        self._round_guarded(is_last=True)
 
-    def _round_guarded(self) -> None:
+    def _round_guarded(self, *, is_last: bool = False) -> None:
         try:
-            self._round()
+            self._round(is_last=is_last)
         except Exception as error:
             self._voice.say(
                 "writer", f"internal error while writing the spool ({type(error).__name__}: {error}); training goes on"
             )
 
-    def _round(self) -> None:
-        entries = [entry for raw in self._ring.drain() if (entry := self._take_guarded(raw)) is not None]
+    def _round(self, *, is_last: bool = False) -> None:
+        entries = [entry for raw in self._ring.drain(is_last=is_last) if (entry := self._take_guarded(raw)) is not None]
         if entries or self._spool.trouble:
             self._spool.write(entries)
             self._on_written()

@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -34,7 +35,7 @@ class TestRing:
         ring.append_points((ring.next_ticket(), 0.0, 1, 1, value))
 
     def drained(self, ring: Ring) -> list:
-        out = [*ring.drain(), *ring.drain()]
+        out = [*ring.drain(), *ring.drain(is_last=True)]
         return [entry if isinstance(entry, Lost) else entry[-1] for entry in out]
 
     def test_points_and_records_come_out_in_the_order_they_went_in(self):
@@ -61,6 +62,16 @@ class TestRing:
         ring.append_points((late, 0.0, 1, 1, "a"))
         assert self.drained(ring) == ["a", "b"]
 
+    def test_an_entry_that_never_comes_is_waited_for_a_moment_only(self):
+        """As where an interrupt came between the ticket and the append."""
+        ring = Ring()
+        ring.next_ticket()
+        self.put(ring, "b")
+        deadline, out = time.monotonic() + 20, []
+        while not out and time.monotonic() < deadline:
+            out = ring.drain()
+        assert out == [Lost(1), (1, 0.0, 1, 1, "b")]
+
     def test_nothing_is_lost_or_doubled_among_many_threads(self):
         ring = Ring(capacity=100_000)
         out: list = []
@@ -69,7 +80,7 @@ class TestRing:
         def drain() -> None:
             while not done.is_set():
                 out.extend(ring.drain())
-            out.extend([*ring.drain(), *ring.drain()])
+            out.extend(ring.drain(is_last=True))
 
         drainer = threading.Thread(target=drain)
         drainer.start()

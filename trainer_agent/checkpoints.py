@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from .config import replace_file
+from .config import write_draft
 from .inspection import MANIFEST, Save, inspect
 from .wire import codec
 from .wire.messages import CheckpointSaved
@@ -31,14 +31,12 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def write_manifest(save: Save, facts: CheckpointSaved) -> None:
-    """Puts the commit mark in place.
-
-    Raises:
-        OSError
-    """
+def draft_manifest(save: Save, facts: CheckpointSaved) -> Path | None:
+    """The commit mark, written and only to be renamed; None where it cannot be. Without it no restart takes the checkpoint."""
     content = {"run_id": save.run_id, "checkpoint": codec.to_json(facts)}
-    replace_file(save.directory / MANIFEST, json.dumps(content, allow_nan=False, indent=1).encode())
+    with suppress(OSError):
+        return write_draft(save.directory / MANIFEST, json.dumps(content, allow_nan=False, indent=1).encode())
+    return None
 
 
 def read_manifest(directory: Path, run_id: str) -> CheckpointSaved | None:
@@ -46,7 +44,7 @@ def read_manifest(directory: Path, run_id: str) -> CheckpointSaved | None:
     try:
         content = json.loads((directory / MANIFEST).read_bytes())
         facts = codec.from_json(CheckpointSaved, content["checkpoint"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return facts if content.get("run_id") == run_id and facts.checkpoint_id == directory.name else None
 
@@ -170,10 +168,13 @@ class Inspector:
                 CheckpointState.CORRUPT,
                 problem=f"cannot be read: {error}",
             )
+        draft = draft_manifest(save, facts)  # not under the lock, for which a training that saves again would wait
         with self._changed:
-            if self._wanted.get(save.directory) == number:
-                with suppress(OSError):  # without its mark it is no target after a restart, which is the safe side
-                    write_manifest(save, facts)
+            is_wanted = self._wanted.get(save.directory) == number
+            if draft is not None:
+                with suppress(OSError):
+                    draft.replace(save.directory / MANIFEST) if is_wanted else draft.unlink()
+            if is_wanted:
                 self._done.put(facts)
                 self._tell(facts)  # at once: the training may stand still for long
                 del self._wanted[save.directory]

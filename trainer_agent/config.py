@@ -125,6 +125,21 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     Raises:
         OSError
     """
+    draft = write_draft(path, content, mode)
+    try:
+        draft.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def write_draft(path: Path, content: bytes, mode: int = 0o644) -> Path:
+    """A finished file beside `path`, on the disk and ready to be renamed to it.
+
+    Raises:
+        OSError
+    """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -132,11 +147,11 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
     except BaseException:
         with suppress(OSError):
             Path(temporary).unlink()
         raise
+    return Path(temporary)
 
 
 def _read(path: Path) -> tuple[dict[str, str], str]:

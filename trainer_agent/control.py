@@ -140,13 +140,14 @@ class Control:
             self.report(command, CommandState.RUNNING, step)
             refused_as = CommandState.FAILED
             self._check(target)
-        except Refused as refused:
-            self.report(command, refused_as, step, str(refused))
+        except Exception as problem:  # whatever it is, the command is answered and the training goes on
+            ours = "" if isinstance(problem, Refused) else f"an error of LossGuard, {type(problem).__name__}: "
+            self.report(command, refused_as, step, f"{ours}{problem}")
             self._monitor.set_phase(Phase.TRAINING)
             return None
         return Decision(Act.ROLL_BACK, decision.reason, command=command, target=target)
 
-    def report(self, command: Command, state: CommandState, step: int, reason: str = "") -> None:
+    def report(self, command: Command, state: CommandState, step: int | None, reason: str = "") -> None:
         """Says how far a command is."""
         self.answer(command.command_id, state, step, reason)
 

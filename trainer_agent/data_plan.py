@@ -141,7 +141,7 @@ class DataPlan:
             return cls(path, tuple(Cut(int(c["epoch"]), int(c["start"]), int(c["stop"])) for c in content["cuts"]))
         except FileNotFoundError:
             return cls(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} cannot be read ({error}); mend or remove it") from None
 
     def add(self, cut: Cut) -> None:

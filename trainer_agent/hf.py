@@ -26,6 +26,7 @@ from .config import Config
 from .data_plan import CannotSkip, Cut, cut_for, shape_of
 from .hf_callback import LossGuardCallback, go_on, open_session, tell
 from .policy import Policy
+from .probes import Probes
 from .session import Session
 from .wire.vocabulary import EndReason
 
@@ -82,11 +83,13 @@ def _checked(trainer: object, policy: object) -> Policy:
 class _DriverCallback(LossGuardCallback):
     """The callback of a driver: the session is the driver's, and outlives one `train()`."""
 
-    takes_logged_norm = False
-
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
+
+    def _unseen(self, probes: Probes) -> frozenset[str]:  # noqa: ARG002  the driver's answer is the same for all
+        """Nothing: the driver hands the norm and the loss to the probes."""
+        return frozenset()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Nothing: the driver says how the run ended."""
@@ -122,14 +125,16 @@ class _Driver:
         try:
             while True:
                 output = self._trainer.train(resume_from_checkpoint=resume)
-                target = self._session.decision.target
+                target = self._session.take_target()
                 if target is None:
                     break
                 resume = str(target.directory)
                 if target.payload.max_grad_norm is not None:
                     self._trainer.args.max_grad_norm = target.payload.max_grad_norm
         except BaseException as error:
-            self._close(functools.partial(self._session.end, EndReason.FAILED, type(error).__name__))
+            left_well = isinstance(error, SystemExit) and not error.code
+            reason = EndReason.FINISHED if left_well else EndReason.FAILED
+            self._close(functools.partial(self._session.end, reason, type(error).__name__))
             raise
         self._close(self._session.finished)
         return output
@@ -178,3 +183,5 @@ class _Driver:
             last_word()
         except Exception as error:
             tell(error, "after the training")
+            with suppress(Exception):
+                self._session.end(EndReason.FINISHED)

@@ -56,7 +56,9 @@ def _quietly(method: Method) -> Method:
 class LossGuardCallback(TrainerCallback):
     """Watches a Trainer, and stops and saves when told to. For `trainer.train()`; it cannot roll back (see `guarded_train`).
 
-    The grad norm is seen at the steps the Trainer logs. A training that ends by an exception is seen as lost, not as failed.
+    The grad norm is seen at the steps the Trainer logs, and so is a loss that is computed outside the model, in which the
+    Trainer's NaN filter may hide a NaN: use `guarded_train` there. A training that ends by an exception is seen as lost, not as
+    failed.
     """
 
     def __init__(
@@ -156,11 +158,13 @@ class LossGuardCallback(TrainerCallback):
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes what the Trainer logs beyond the probes' own numbers."""
         if self.session is not None:
-            grad_norm = self.takes_logged_norm
-            self.session.log(hf_facts.logged(kwargs.get("logs"), state.epoch, grad_norm=grad_norm), state.global_step)
+            unseen = self._unseen(self.session.probes)
+            self.session.log(hf_facts.logged(kwargs.get("logs"), state.epoch, unseen=unseen), state.global_step)
             self.session.probes.restart_clock()
 
-    takes_logged_norm = True
+    def _unseen(self, probes: Probes) -> frozenset[str]:
+        """What only the Trainer's log tells: no callback sees the norm, nor a loss that is computed outside the model."""
+        return frozenset({"grad_norm"} if probes.has_seen_loss else {"grad_norm", "loss"})
 
     @_quietly
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -199,7 +203,7 @@ def open_session(
         run_id=identity.run_id,
         incarnation=new_incarnation(),
         project=config.project,
-        name=config.name or output_dir.name,
+        name=config.name or output_dir.name or "run",  # the root folder has no name
         world_size=seen.args.world_size,
         **hf_facts.process(),
         total_steps=total_steps,

@@ -143,15 +143,13 @@ def metrics_of(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     return _named(metrics or {}, without=frozenset({"epoch"}))
 
 
-def logged(logs: Mapping[str, Any] | None, epoch: float | None, *, grad_norm: bool) -> dict[str, float]:
-    """What the Trainer logs and the probes do not see: the epoch, a script's own numbers, the grad norm if asked for."""
+def logged(logs: Mapping[str, Any] | None, epoch: float | None, *, unseen: frozenset[str]) -> dict[str, float]:
+    """What the Trainer logs and the probes do not see: the epoch, a script's own numbers, and those measured ones in `unseen`."""
     logs = logs or {}
     own = {key: value for key, value in logs.items() if not key.startswith(("eval_", "test_", "train_"))}
-    named = _named(own, without=_MEASURED)
+    named = _named(own, without=_MEASURED - unseen)
     if "loss" in logs and epoch is not None:
         named[series.EPOCH] = float(epoch)
-    if grad_norm and isinstance(logs.get("grad_norm"), int | float):
-        named[series.GRAD_NORM] = float(logs["grad_norm"])
     return named
 
 

@@ -42,6 +42,8 @@ class Identity:
 
     def next_segment(self) -> int:
         """Opens the next segment: the highest so far plus one, on disk before it is given."""
+        if (found := _read(self._path)) is not None and found[0] == self.run_id:  # another process may have gone on with it
+            self.last_segment = max(self.last_segment, found[1])
         return self.reserve_segment(self.last_segment + 1)
 
     def reserve_segment(self, segment: int) -> int:

@@ -92,6 +92,7 @@ class Probes:
         self._looking: list[Any] = []
         self._scaler: Any = None
         self._scale: float | None = None
+        self._has_seen_loss = False
         self._now = _Step()
         self._waiting: deque[_Pending] = deque()
 
@@ -99,6 +100,11 @@ class Probes:
     def has_scaler(self) -> bool:
         """Whether a loss scaler protects the weights."""
         return self._scaler is not None
+
+    @property
+    def has_seen_loss(self) -> bool:
+        """Whether a loss was found, which is not so where a trainer computes it outside the model and nobody hands it in."""
+        return self._has_seen_loss
 
     def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
         """Sets the hooks. `look_inside=False` leaves out the look for autocast, for a compiled model."""
@@ -224,6 +230,7 @@ class Probes:
         now.loss = loss if now.loss is None else now.loss + loss
         now.losses += 1
         now.is_mean = is_mean
+        self._has_seen_loss = True
 
     def _look(self, module: torch.nn.Module, args: Any) -> None:
         """What the forward pass computes in, seen from inside it."""

@@ -16,7 +16,7 @@ import torch
 
 from .checkpoints import Catalogue
 from .data_plan import Cut
-from .inspection import Incomplete, changed_file, stored_weights, weights_digest
+from .inspection import changed_file, stored_weights, weights_digest
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import CheckpointSaved, Verdict
 from .wire.vocabulary import CheckpointState
@@ -43,10 +43,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The digest of the weights in the model after the load, and what is wrong with it; empty when nothing is."""
+    """The digest of the weights in the model after the load, and what is wrong with it; empty when nothing is.
+
+    `remark` says why they could not be compared, as where a checkpoint names its tensors otherwise (adapters do).
+    """
 
     weights_sha256: str | None
     problem: str = ""
+    remark: str = ""
 
 
 def choose(
@@ -109,8 +113,8 @@ def restored(model: torch.nn.Module, target: Target) -> Restored:
         stored = weights_digest(stored_weights(target.directory))
         names = [name for name, _ in stored_weights(target.directory)]
         loaded = weights_digest((name, present[name]) for name in names)
-    except (Incomplete, OSError) as error:
-        return Restored(None, f"the weights cannot be compared: {error}")
     except KeyError as error:
-        return Restored(None, f"the weights cannot be compared: the model has no {error}")
+        return Restored(None, remark=f"loaded; the weights could not be compared: the model has no {error}")
+    except Exception as error:  # the load itself raised nothing, so only the proof is missing
+        return Restored(None, remark=f"loaded; the weights could not be compared: {error}")
     return Restored(loaded, "" if loaded == stored else "the weights in the model are not those of the checkpoint")

@@ -65,6 +65,7 @@ class Session:
         self._segment = 0
         self._step: int | None = None
         self._due: SegmentStarted | None = None
+        self._leaving: Target | None = None
         self._arriving: tuple[Target, Restored] | None = None
         self._stop_saved: str | None = None
         self._save_began = time.monotonic()
@@ -81,11 +82,11 @@ class Session:
 
     def segment_begins(self, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         """The loop is about to run from `step`: for the first time, again after a restart, or after a rollback."""
-        self.forward_seen()
-        self._step = step
-        target = self.decision.target
+        target, self._leaving = self._leaving, None
         self.decision = Decision()
         self._guard = guard.GuardState()
+        self.forward_seen()
+        self._step = step
         if target is not None:
             self._arrive(target, step, model, attributes)
         elif self._segment == 0 and not self._identity.is_restart:
@@ -218,15 +219,23 @@ class Session:
 
     # --- rollback
 
+    def take_target(self) -> Target | None:
+        """Where the training goes back to now that it has stopped; once, so that no fault can make it go back for ever."""
+        target = self.decision.target
+        if target is not None:
+            self._leaving, self.decision = target, Decision()
+        return target
+
     def _find(self, command: Command, step: int) -> Target:
         self._inspector.wait(INSPECT_SECONDS)
         self._settle_checkpoints()
         target = choose(command, self._catalogue, self._monitor.verdicts(), needs_scaler=self.probes.has_scaler, left_step=step)
-        if target.payload.data is not DataMode.SKIP:
+        segment = target.payload.new_segment
+        if segment <= self._identity.last_segment:
+            raise Refused(f"it wants to open segment {segment}, and segment {self._identity.last_segment} was opened already")
+        if target.payload.data is not DataMode.SKIP or target.facts.step == step:  # nothing was trained since the checkpoint
             return target
         first, last = window_of(target.payload, step)
-        if first > last:  # nothing was trained since the checkpoint
-            return target
         if first <= target.facts.step:
             raise Refused(f"the window to skip begins at step {first}, which is not after the checkpoint's {target.facts.step}")
         try:
@@ -253,7 +262,7 @@ class Session:
             target.command_id,
             state,
             step,
-            result.problem,
+            result.problem or result.remark,
             checkpoint_id=target.payload.checkpoint_id,
             weights_sha256=result.weights_sha256,
         )
@@ -264,15 +273,17 @@ class Session:
         """The last word. Waits within limits for the last checkpoint and for what is still to be sent."""
         self._monitor.set_phase(Phase.ENDING)
         self._sampler.stop()
-        with suppress(Exception):  # after an error on the GPU nothing can be read from it any more
-            self._take(self.probes.drain())
-            self.probes.detach()
-        self.forward_seen()
-        self._inspector.wait(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
-        self._inspector.close()
-        self._settle_checkpoints()
-        self._answer_last(reason, detail)
-        self._monitor.end(reason, self._step, detail)
+        try:
+            with suppress(Exception):  # after an error on the GPU nothing can be read from it any more
+                self._take(self.probes.drain())
+                self.probes.detach()
+            self.forward_seen()
+            self._inspector.wait(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
+            self._settle_checkpoints()
+            self._answer_last(reason, detail)
+        finally:  # a run whose end is not told would be called lost
+            self._inspector.close()
+            self._monitor.end(reason, self._step, detail)
 
     def finished(self) -> None:
         """The loop has come back by itself, or as it was told."""
@@ -285,9 +296,12 @@ class Session:
             self.end(EndReason.FINISHED)
 
     def _answer_last(self, reason: EndReason, detail: str) -> None:
-        """The command that was running when the training ended."""
-        if self._arriving is not None:
-            self._control.answer(self._arriving[0].command_id, CommandState.FAILED, self._step, f"the training ended: {detail}")
+        """The commands that were waiting or running when the training ended."""
+        while (late := self._monitor.take_command()) is not None:
+            self._control.report(late, CommandState.REJECTED, self._step, "the training ended before the next step boundary")
+        target = self._arriving[0] if self._arriving is not None else self._leaving
+        if target is not None:
+            self._control.answer(target.command_id, CommandState.FAILED, self._step, f"the training ended: {detail}")
         command = self.decision.command
         if command is None:
             return

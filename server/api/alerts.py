@@ -85,6 +85,5 @@ def list_alerts(
     """Alerts of all runs, the newest first; with `open=true` only those not over yet."""
     with context.database.reading() as connection:
         found = store.read_alerts(connection, open_only=open_only, limit=limit)
-        known = [runs.get(connection, run_id) for run_id in {alert.run_id for alert in found}]
-    names = {run.run_id: run.name for run in known if run is not None}
+        names = runs.names(connection, {alert.run_id for alert in found})
     return Alerts(alerts=[alert_out(alert, names.get(alert.run_id, "")) for alert in found])

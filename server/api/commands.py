@@ -200,7 +200,7 @@ def hurry_countdown(run_id: RunId, context: In, caller: By) -> AfterCountdown:
 
 def _shown(context: Context, command: IssuedCommand) -> CommandOut:
     with context.database.reading() as connection:
-        history = store.read_histories(connection, command.run_id).get(command.command_id, ())
+        history = store.read_histories(connection, [command.run_id]).get(command.command_id, ())
     return command_out(command, history)
 
 

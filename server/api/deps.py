@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
+from pydantic import BaseModel, ConfigDict
 
 from server.domain.access import Caller
 from server.outbound.addresses import Policy
@@ -48,3 +49,9 @@ By = Annotated[Caller, Depends(caller)]
 ID_PATTERN = r"^[A-Za-z0-9_.:\-]{1,64}$"
 RunId = Annotated[str, Path(pattern=ID_PATTERN)]
 Id = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+class Out(BaseModel):
+    """What all answers here have in common: numbers that are not finite are the strings of docs/api.md."""
+
+    model_config = ConfigDict(ser_json_inf_nan="strings")

@@ -1,33 +1,34 @@
 """Runs, for people: the list, and one run with all that its page shows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection
 
-from server.domain import checkpoints as checkpoints_domain
 from server.domain.alerts import Alert
+from server.domain.commands import IssuedCommand
+from server.domain.countdowns import Countdown
 from server.services import checkpoints as checkpoints_service
-from server.services.checkpoints import Proposal
 from server.services.errors import NotFound
 from server.store import alerts, checkpoints, commands, countdowns, events, segments, summaries
 from server.store import runs as store
-from server.store.checkpoints import Checkpoint
-from server.store.events import StoredEvent
+from server.store.commands import Change
 from server.store.runs import Run
-from server.store.segments import Segment
 from server.store.summaries import Summary
 from trainer_agent.wire import series as names
 from trainer_agent.wire.codec import number_from_json
 from trainer_agent.wire.vocabulary import AlertState, Severity
 
 from .alerts import AlertOut, alert_out
+from .checkpoints import CheckpointOut, ProposalOut, checkpoint_out, proposal_out
 from .commands import CommandOut, CountdownOut, command_out, countdown_out
-from .deps import In, RunId
+from .deps import In, Out, RunId
 from .door import PeopleRoute
+from .events import EventOut, event_out
+from .segments import SegmentOut, segment_out
 
 router = APIRouter(prefix="/api/runs", route_class=PeopleRoute, tags=["runs"])
 
@@ -37,12 +38,6 @@ MOST_EVENTS = 100
 _LOUDNESS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 _SPEAKING = frozenset({AlertState.FIRING, AlertState.RECOVERING})
 """An alert that recovers still counts: `keep_firing_for` says how long."""
-
-
-class Out(BaseModel):
-    """What all answers here have in common: numbers that are not finite are the strings of docs/api.md."""
-
-    model_config = ConfigDict(ser_json_inf_nan="strings")
 
 
 class LastValue(Out):
@@ -90,34 +85,6 @@ class RunSummary(_Run):
     alerts: RunAlerts
 
 
-class SegmentOut(Out):
-    """A stretch of the run between starts or rollbacks."""
-
-    segment: int
-    from_step: int
-    last_step: int | None
-    cause: str
-    parent: int | None
-    command_id: str | None
-    checkpoint_id: str | None
-    started_at: datetime
-    attributes: dict[str, Any]
-
-
-class CheckpointOut(Out):
-    """A checkpoint with its verdict."""
-
-    checkpoint_id: str
-    segment: int
-    step: int
-    state: str
-    reason: str
-    saved_at: datetime
-    size_bytes: int
-    directory: str
-    superseded: bool
-
-
 class SeriesSummary(Out):
     """What is known of a series without reading its points."""
 
@@ -129,34 +96,6 @@ class SeriesSummary(Out):
     min: float | None
     max: float | None
     last: LastValue
-
-
-class PassedOver(Out):
-    """A checkpoint newer than the proposed one, and why it is not it."""
-
-    checkpoint_id: str
-    step: int
-    reason: str
-
-
-class ProposalOut(Out):
-    """Where a rollback would go now."""
-
-    target: str | None
-    passed_over: list[PassedOver]
-    first_sign_step: int | None
-
-
-class EventOut(Out):
-    """One thing that happened."""
-
-    event_id: int
-    type: str
-    at: datetime
-    run_id: str | None
-    step: int | None
-    segment: int | None
-    data: dict[str, Any]
 
 
 class RunDetail(_Run):
@@ -182,62 +121,81 @@ class Runs(Out):
     runs: list[RunSummary]
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What is known of some runs beside their own rows, by run: as many queries for all of them as for one."""
+
+    summaries: Mapping[str, Sequence[Summary]]
+    lines: Mapping[str, Sequence[float]]
+    countdowns: Mapping[str, Countdown]
+    commands: Mapping[str, IssuedCommand]
+    histories: Mapping[str, tuple[Change, ...]]
+    """By command."""
+
+    @classmethod
+    def read(cls, connection: Connection, run_ids: Collection[str]) -> "_About":
+        active = commands.active_commands(connection, run_ids)
+        return cls(
+            summaries.read_summaries(connection, run_ids),
+            summaries.read_sparklines(connection, run_ids),
+            countdowns.active_countdowns(connection, run_ids),
+            active,
+            commands.read_histories(connection, list(active)),
+        )
+
+
 @router.get("")
 def list_runs(context: In) -> Runs:
     """All runs, those that are running first, then by when they were heard of."""
     now = context.now()
     with context.database.reading() as connection:
         found = store.list_all(connection)
-        lines = summaries.read_sparklines(connection, [run.run_id for run in found])
-        open_alerts = alerts.open_alerts(connection)
-        return Runs(
-            runs=[
-                RunSummary(
-                    **_fields(connection, run, lines, now, summaries.read_summaries(connection, run.run_id)),
-                    alerts=_firing(run, [alert for alert in open_alerts if alert.run_id == run.run_id]),
-                )
-                for run in found
-            ]
-        )
+        about = _About.read(connection, [run.run_id for run in found])
+        open_alerts: dict[str, list[Alert]] = {}
+        for alert in alerts.open_alerts(connection):
+            open_alerts.setdefault(alert.run_id, []).append(alert)
+    return Runs(
+        runs=[RunSummary(**_fields(run, about, now), alerts=_firing(run, open_alerts.get(run.run_id, ()))) for run in found]
+    )
 
 
 @router.get("/{run_id}")
 def read_run(run_id: RunId, context: In) -> RunDetail:
     """One run with all that its page shows."""
-    now = context.now()
     with context.database.reading() as connection:
         run = store.get(connection, run_id)
         if run is None:
             raise NotFound(f"there is no run {run_id}", "open the list of runs")
-        known = summaries.read_summaries(connection, run_id)
-        lines = summaries.read_sparklines(connection, [run_id])
-        histories = commands.read_histories(connection, run_id)
-        return RunDetail(
-            **_fields(connection, run, lines, now, known),
-            capabilities=[kind.value for kind in run.capabilities],
-            incapable_because=run.incapable_because,
-            automatic_rollback=run.automatic_rollback,
-            world_size=run.world_size,
-            dropped_records=run.dropped_records,
-            segments=[segment_out(each) for each in segments.read_segments(connection, run_id)],
-            checkpoints=_checkpoints(connection, run_id),
-            alerts=[alert_out(each, run.name) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
-            commands=[
-                command_out(each, histories.get(each.command_id, ())) for each in commands.read_commands(connection, run_id)
-            ],
-            series=[series_out(each) for each in known],
-            proposal=proposal_out(checkpoints_service.propose(connection, run_id)),
-            events=[event_out(each) for each in events.newest(connection, run_id, limit=MOST_EVENTS)],
-        )
+        return RunDetail(**_detail(connection, run, context.now()))
 
 
-def _fields(
-    connection: Connection, run: Run, lines: Mapping[str, Iterable[float]], now: datetime, known: Iterable[Summary]
-) -> dict[str, Any]:
+def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
+    run_id, about = run.run_id, _About.read(connection, [run.run_id])
+    stretches, saved = segments.read_segments(connection, run_id), checkpoints.read_checkpoints(connection, run_id)
+    from_steps = {each.segment: each.from_step for each in stretches}
+    proposal = checkpoints_service.proposal(saved, alerts.open_alerts(connection, run_id), from_steps)
+    histories = commands.read_histories(connection, [run_id])
+    given = commands.read_commands(connection, run_id)
+    return {
+        **_fields(run, about, now),
+        "capabilities": [kind.value for kind in run.capabilities],
+        "incapable_because": run.incapable_because,
+        "automatic_rollback": run.automatic_rollback,
+        "world_size": run.world_size,
+        "dropped_records": run.dropped_records,
+        "segments": [segment_out(each) for each in stretches],
+        "checkpoints": [checkpoint_out(each, from_steps) for each in saved],
+        "alerts": [alert_out(each, run.name) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
+        "commands": [command_out(each, histories.get(each.command_id, ())) for each in given],
+        "series": [series_out(each) for each in about.summaries.get(run_id, ())],
+        "proposal": proposal_out(proposal),
+        "events": [event_out(each) for each in events.newest(connection, run_id, limit=MOST_EVENTS)],
+    }
+
+
+def _fields(run: Run, about: _About, now: datetime) -> dict[str, Any]:
     """What list and page both show of a run."""
-    command = commands.active_command(connection, run.run_id)
-    countdown = countdowns.active_countdown(connection, run.run_id)
-    history = () if command is None else commands.read_histories(connection, run.run_id).get(command.command_id, ())
+    command, countdown = about.commands.get(run.run_id), about.countdowns.get(run.run_id)
     return {
         "run_id": run.run_id,
         "project": run.project,
@@ -254,10 +212,10 @@ def _fields(
         "heard_at": run.heard_at,
         "ended_at": run.ended_at,
         "phase": None if run.phase is None else run.phase.value,
-        "latest": _latest(run, known),
-        "sparkline": list(lines.get(run.run_id, ())),
+        "latest": _latest(run, about.summaries.get(run.run_id, ())),
+        "sparkline": list(about.lines.get(run.run_id, ())),
         "countdown": None if countdown is None else countdown_out(countdown, now),
-        "command": None if command is None else command_out(command, history),
+        "command": None if command is None else command_out(command, about.histories.get(command.command_id, ())),
         "revision": run.revision,
     }
 
@@ -276,42 +234,6 @@ def _firing(run: Run, open_alerts: Iterable[Alert]) -> RunAlerts:
     return RunAlerts(firing=len(speaking), worst=None if worst is None else alert_out(worst, run.name))
 
 
-def segment_out(segment: Segment) -> SegmentOut:
-    """A segment as the API shows it."""
-    return SegmentOut(
-        segment=segment.segment,
-        from_step=segment.from_step,
-        last_step=segment.last_step,
-        cause=segment.cause.value,
-        parent=segment.parent,
-        command_id=segment.command_id,
-        checkpoint_id=segment.checkpoint_id,
-        started_at=segment.started_at,
-        attributes=segment.attributes,
-    )
-
-
-def _checkpoints(connection: Connection, run_id: str) -> list[CheckpointOut]:
-    from_steps = {each.segment: each.from_step for each in segments.read_segments(connection, run_id)}
-    return [checkpoint_out(each, from_steps) for each in checkpoints.read_checkpoints(connection, run_id)]
-
-
-def checkpoint_out(checkpoint: Checkpoint, from_steps: Mapping[int, int]) -> CheckpointOut:
-    """A checkpoint as the API shows it."""
-    facts = checkpoint.facts
-    return CheckpointOut(
-        checkpoint_id=facts.checkpoint_id,
-        segment=facts.segment,
-        step=facts.step,
-        state=checkpoint.judged.state.value,
-        reason=checkpoint.judged.reason,
-        saved_at=checkpoint.saved_at,
-        size_bytes=facts.size_bytes,
-        directory=facts.directory,
-        superseded=checkpoints_domain.is_superseded(facts.segment, facts.step, from_steps),
-    )
-
-
 def series_out(summary: Summary) -> SeriesSummary:
     """A summary as the API shows it."""
     return SeriesSummary(
@@ -323,29 +245,4 @@ def series_out(summary: Summary) -> SeriesSummary:
         min=summary.minimum,
         max=summary.maximum,
         last=LastValue(value=summary.last_value, step=summary.last_step),
-    )
-
-
-def proposal_out(proposal: Proposal) -> ProposalOut:
-    """Where a rollback would go now, as the API shows it."""
-    target = proposal.choice.target
-    passed = [
-        PassedOver(checkpoint_id=each.checkpoint_id, step=each.step, reason=reason)
-        for each, reason in proposal.choice.passed_over
-    ]
-    target_id = None if target is None else target.checkpoint_id
-    return ProposalOut(target=target_id, passed_over=passed, first_sign_step=proposal.first_sign_step)
-
-
-def event_out(stored: StoredEvent) -> EventOut:
-    """An event as the API shows it."""
-    event = stored.event
-    return EventOut(
-        event_id=stored.event_id,
-        type=event.type.value,
-        at=event.at,
-        run_id=event.run_id,
-        step=event.step,
-        segment=event.segment,
-        data=event.data,
     )

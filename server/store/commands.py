@@ -117,9 +117,9 @@ def overdue_commands(connection: sa.Connection, now: datetime) -> tuple[IssuedCo
     return _read(connection, commands.c.deadline_at <= now, _ACTIVE)
 
 
-def read_histories(connection: sa.Connection, run_id: str) -> dict[str, tuple[Change, ...]]:
-    """What happened to each command of a run, oldest first, out of the events."""
-    query = sa.select(events.c.at, events.c.data).where(events.c.run_id == run_id, events.c.type.like("command.%"))
+def read_histories(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, tuple[Change, ...]]:
+    """What happened to each command of these runs, oldest first, out of the events."""
+    query = sa.select(events.c.at, events.c.data).where(events.c.run_id.in_(run_ids), events.c.type.like("command.%"))
     found: dict[str, list[Change]] = {}
     for at, data in connection.execute(query.order_by(events.c.event_id)):
         told = json.loads(data)

@@ -46,18 +46,6 @@ def newest(
     return [_event(row) for row in rows]
 
 
-def after(connection: sa.Connection, event_id: int, limit: int = 1000) -> list[StoredEvent]:
-    """Events of all runs numbered above `event_id`, oldest first."""
-    query = sa.select(events).where(events.c.event_id > event_id).order_by(events.c.event_id).limit(limit)
-    return [_event(row) for row in connection.execute(query)]
-
-
-def get(connection: sa.Connection, event_id: int) -> StoredEvent | None:
-    """One event by its number."""
-    row = connection.execute(sa.select(events).where(events.c.event_id == event_id)).one_or_none()
-    return None if row is None else _event(row)
-
-
 def _event(row: sa.Row[Any]) -> StoredEvent:
     event = Event(EventType(row.type), row.at, row.run_id, row.step, row.segment, json.loads(row.data))
     return StoredEvent(row.event_id, event)

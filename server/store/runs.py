@@ -1,6 +1,7 @@
 """Runs, and the incarnations that speak for them."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -111,6 +112,12 @@ def list_all(connection: sa.Connection) -> list[Run]:
     asleep = sa.case((runs.c.state.in_(_LIVE), 0), else_=1)
     rows = connection.execute(sa.select(runs).order_by(asleep, runs.c.heard_at.desc(), runs.c.run_id))
     return [_run(row) for row in rows.mappings()]
+
+
+def names(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """What each run is called."""
+    rows = connection.execute(sa.select(runs.c.run_id, runs.c.name).where(runs.c.run_id.in_(list(run_ids))))
+    return {run_id: name for run_id, name in rows}  # noqa: C416 -- a Row is a tuple, which the types do not say
 
 
 def overdue(connection: sa.Connection, now: datetime) -> list[Run]:

@@ -39,10 +39,14 @@ class Summary:
     last_value: float
 
 
-def read_summaries(connection: sa.Connection, run_id: str) -> list[Summary]:
-    """All series of a run, by name."""
-    rows = connection.execute(sa.select(table).where(table.c.run_id == run_id).order_by(table.c.series))
-    return [_summary(row) for row in rows.mappings()]
+def read_summaries(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, list[Summary]]:
+    """All series of each run, by name. Runs without any are left out."""
+    shown = [column for column in table.c if column.name != "sparkline"]
+    rows = connection.execute(sa.select(*shown).where(table.c.run_id.in_(run_ids)).order_by(table.c.series))
+    found: dict[str, list[Summary]] = {}
+    for row in rows.mappings():
+        found.setdefault(row["run_id"], []).append(_summary(row))
+    return found
 
 
 def read_sparklines(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Sequence[float]]:

@@ -97,7 +97,8 @@ def test_a_stream_ends_when_the_session_does(served, monkeypatch):
 
 def test_a_listener_that_went_away_is_forgotten(served):
     with served.client("operator") as person, person.stream("GET", "/api/live") as answer:
-        next(answer.iter_lines())
+        lines = answer.iter_lines()  # kept: dropping it closes the stream
+        next(lines)
         assert len(served.context.bus._subscriptions) >= 1
     deadline = time.monotonic() + 10
     while served.context.bus._subscriptions and time.monotonic() < deadline:

@@ -60,7 +60,7 @@ def test_a_command_reaches_the_agent_with_the_seconds_that_remain_until_it_is_re
         "command.running",
         "command.succeeded",
     ]
-    history = store.read_histories(connection, "run")[command.command_id]
+    history = store.read_histories(connection, ["run"])[command.command_id]
     assert [each.state for each in history] == [S.QUEUED, S.DELIVERED, S.RUNNING, S.SUCCEEDED]
     assert (history[0].reason, history[-1].reason) == ("it looks sick", "saved and left")
 

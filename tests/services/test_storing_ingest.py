@@ -66,7 +66,7 @@ def test_one_nan_among_good_ones_is_stored_bit_exact(begun, now):
     assert ingest.take_batch(begun, decode(Batch, encode(sent)), "t", now).next_seq == 4
     (trace,) = points.read_points(begun, "r", LOSS)
     assert trace.value.tobytes() == b"\0\0\0\0\0\0\xf8\x3f\0\0\0\0\0\0\xf8\x7f\0\0\0\0\0\0\x04\x40"
-    (summary,) = summaries.read_summaries(begun, "r")
+    (summary,) = summaries.read_summaries(begun, ["r"])["r"]
     assert (summary.count, summary.nonfinite_count, summary.first_nonfinite_step) == (3, 1, 2)
     assert run_store.get(begun, "r").step == 3
 
@@ -155,7 +155,7 @@ def test_a_late_segment_of_an_older_incarnation_is_written_down_and_changes_noth
     run = run_store.get(begun, "r")
     assert (run.segment, run.step) == (3, 2)
     assert [each.segment for each in segments.read_segments(begun, "r")] == [1, 2, 3]
-    assert next(each for each in summaries.read_summaries(begun, "r") if each.series == LOSS).last_value == 9.0
+    assert next(each for each in summaries.read_summaries(begun, ["r"])["r"] if each.series == LOSS).last_value == 9.0
 
 
 def test_only_rank_0_speaks_for_segments_and_ends(begun, now):

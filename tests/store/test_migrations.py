@@ -1,14 +1,18 @@
 """The numbered scripts make what the code's tables say."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from server.store.database import Database
-from server.store.migrating import DatabaseTooNew
+from server.store.migrating import MIGRATIONS, DatabaseTooNew, _known_versions
 from server.store.tables import metadata
 
 
@@ -22,6 +26,22 @@ def test_partial_index_allows_one_active_command_a_run(database):
     with database.reading() as connection:
         indexes = sa.inspect(connection).get_indexes("commands")
     assert [index["unique"] for index in indexes if index["name"] == "uq_commands_one_active"] in ([True], [1])
+
+
+def test_the_names_of_the_scripts_begin_with_their_versions():
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    assert {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()} == _known_versions()
+
+
+def test_a_database_that_is_up_to_date_is_opened_without_alembic(new_database_url):
+    url = new_database_url("sqlite")
+    program = (
+        "import sys; from server.store.database import Database; database = Database.open(sys.argv[1]); "
+        "database.migrate(); database.close(); print('alembic' in sys.modules)"
+    )
+    said = [subprocess.run([sys.executable, "-c", program, url], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [each.stdout.strip() for each in said] == ["True", "False"]
 
 
 def test_migrating_again_changes_nothing(database_url):

@@ -158,7 +158,7 @@ def test_summaries_count_everything_and_keep_only_finite_extremes(connection):
     store(connection, column([30], [100.0], series="b/c"), rank=2)
     store(connection, column([20], [100.0], series="b/c"), rank=1)
     store(connection, column([40], [100.0], series="b/c"), rank=2)
-    bad, other, loss = summaries.read_summaries(connection, "r")
+    bad, other, loss = summaries.read_summaries(connection, ["r"])["r"]
     assert (loss.count, loss.nonfinite_count, loss.first_nonfinite_step) == (6, 2, 2)
     assert (loss.minimum, loss.maximum, loss.last_step, loss.last_value) == (-1.0, 100.0, 5, -1.0)
     assert (bad.minimum, bad.maximum, bad.nonfinite_count, bad.first_nonfinite_step) == (None, None, 1, 4)

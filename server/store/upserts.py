@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -17,8 +17,7 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, 
 @cache
 def _statement(table: sa.Table, dialect: str, columns: tuple[str, ...]) -> sa.Executable:
     """Made once: building it anew costs more than running it."""
-    make: Any = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    insert = make(table)
+    insert: Any = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)  # only the one in use: the other is slow to load
     keys = [column.name for column in table.primary_key]
     replaced = {name: insert.excluded[name] for name in columns if name not in keys}
     statement: sa.Executable = insert.on_conflict_do_update(index_elements=keys, set_=replaced)

@@ -198,7 +198,6 @@ def open_session(
     output_dir = Path(seen.args.output_dir or ".").absolute()
     directory = output_dir / ".lossguard"
     identity = Identity.open(directory, run_id or hf_facts.new_run_id(directory, resuming=resuming))
-    plan = _open_plan(directory, keep=identity.is_restart)
     start = RunStart(
         run_id=identity.run_id,
         incarnation=new_incarnation(),
@@ -213,16 +212,14 @@ def open_session(
         automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
         attributes=seen.attributes(),
     )
-    monitor = Monitor(start, config, directory)
-    probes = Probes(from_forward=from_forward, on_error=go_on)
     session = Session(
-        monitor=monitor,
+        monitor=Monitor(start, config, directory),
         identity=identity,
         policy=policy,
         capabilities=able.kinds,
         output_dir=output_dir,
-        probes=probes,
-        plan=plan,
+        probes=Probes(from_forward=from_forward, on_error=go_on),
+        plan=_open_plan(directory, keep=identity.is_restart),
         cutter=cutter,
     )
     session.begin()

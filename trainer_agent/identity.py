@@ -31,11 +31,12 @@ class Identity:
         """The run of this `.lossguard` folder; a new one when there is none, or when `run_id` names another. Never raises."""
         path = directory / FILE_NAME
         wanted = _FORBIDDEN.sub("-", run_id)[:64].strip(".-") if run_id else ""
+        was_there = path.exists()  # asked first: what is there only afterwards is another rank's, and not to be replaced
         found = _read(path)
         if found is not None and wanted in ("", found[0]):
             return cls(path, *found)
         identity = cls(path, wanted or uuid.uuid4().hex, 0)
-        if found is None and not path.exists():
+        if found is None and not was_there:
             return identity._create()
         identity._save()
         return identity

@@ -84,7 +84,7 @@ class Monitor:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:
-            kept = values.copy() if type(values) is dict else dict(values)
+            kept = dict(values)
         except Exception:
             kept = None  # told by the writer
         self._append((self._ticket(), self._clock(), self.segment, step, kept))

@@ -10,7 +10,7 @@ import torch
 from training_kit import At, Book, Rows, Tape, tape, trainer, until, weights
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent import rollback, session
+from trainer_agent import identity, rollback, session
 from trainer_agent.checkpoints import Catalogue, Inspector, is_id
 from trainer_agent.config import Config
 from trainer_agent.data_plan import FILE_NAME, DataPlan
@@ -306,6 +306,18 @@ def test_two_processes_of_one_run_do_not_open_the_same_segment(tmp_path):
     first, second = Identity.open(tmp_path), Identity.open(tmp_path)
     assert first.run_id == second.run_id
     assert [first.next_segment(), second.next_segment(), first.next_segment()] == [1, 2, 3]
+
+
+def test_a_rank_that_is_a_moment_late_takes_the_run_that_is_there_by_then(tmp_path, monkeypatch):
+    read = identity._read
+
+    def slow(path):
+        found = read(path)
+        path.write_text('{"run_id": "quicker", "last_segment": 0}')
+        return found
+
+    monkeypatch.setattr(identity, "_read", slow)
+    assert Identity.open(tmp_path).run_id == "quicker"
 
 
 def test_a_training_that_saves_again_does_not_wait_for_a_manifest_on_a_slow_disk(tmp_path, monkeypatch):

@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from trainer_agent.config import Config
+from trainer_agent.entries import Points
 from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.spool import Spool
 from trainer_agent.voice import Voice
-from trainer_agent.wire.messages import Report, RunStart, SegmentStarted
+from trainer_agent.wire.messages import Numbered, Report, RunEnded, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
 
+NAN = float("nan")
 ROOT = Path(__file__).parents[2]
 
 
@@ -116,3 +119,29 @@ def test_a_click_reaches_the_training_and_its_reports_come_back(server, monitor)
     assert monitor.flush(20)
     (told,) = server.ask(f"/api/runs/{monitor.start.run_id}")["commands"]
     assert [entry["state"] for entry in told["history"]] == ["queued", "delivered", "running", "succeeded"]
+
+
+def test_a_dead_life_whose_records_come_late_neither_stops_nor_ends_the_one_that_goes_on(server, tmp_path):
+    """The records of a killed process, a NaN among them and its end, arrive after the next process has been announced."""
+    run, folder = new_incarnation(), tmp_path / "out" / ".lossguard"
+    dead = RunStart(run, new_incarnation(), "p", "n", capabilities=(CommandKind.STOP,))
+    spool = Spool.create(folder / "spool" / dead.incarnation, dead)
+    spool.write([Numbered(1, SegmentStarted(1, 0, SegmentCause.START, time.time()))])
+    spool.write([Points(step + 1, time.time(), 1, step, ("train/loss",), (NAN if step > 9 else 1.0,)) for step in range(1, 13)])
+    spool.write([Numbered(14, RunEnded(EndReason.FAILED, time.time(), 12, "RuntimeError"))])
+    spool.abandon()
+    start = RunStart(run, new_incarnation(), "p", "n", capabilities=(CommandKind.STOP,))
+    monitor = Monitor(start, Config(server.url, server.token), folder, Voice(lambda _: None))
+    monitor.begin()
+    monitor.record(SegmentStarted(2, 5, SegmentCause.RESTART, time.time(), 1))
+    for step in range(6, 31):
+        monitor.log({"train/loss": 1.0}, step)
+    assert monitor.flush(20)
+    assert monitor.wait_for_command(1.0) is None
+    found = server.ask(f"/api/runs/{run}")
+    assert (found["state"], found["segment"], found["step"]) == ("running", 2, 30)
+    assert [command for command in found["commands"] if command["state"] not in ("rejected", "superseded", "expired")] == []
+    assert [alert["state"] for alert in found["alerts"]] == ["resolved"]
+    points = server.ask(f"/api/runs/{run}/points?series=train/loss")["points"]
+    assert {point["step"] for point in points if point["segment"] == 1} == set(range(1, 13))
+    monitor.end(EndReason.FINISHED, 30)

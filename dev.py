@@ -24,6 +24,7 @@ import platform
 import re
 import shutil
 import subprocess
+import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ BREAKS_INSTALLS = re.compile(
     "|UV_(BUILD_)?(CONSTRAINT|OVERRIDE|SYSTEM_PYTHON|PYTHON|PROJECT|PROJECT_ENVIRONMENT|REQUIRE_HASHES|TORCH_BACKEND)"
 )
 """Settings meant for somebody's other projects. Where packages come from (index, find-links, proxy, certificates) is kept."""
+
+WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo")
 
 BROWSERS = (
     "chromium-headless-shell",
@@ -282,8 +285,25 @@ def test(arguments: list[str]) -> int:
     """Everything a change needs; with arguments, only what pytest is told by them."""
     setup("test")
     environment = _quiet_training() | {"CHROMIUM": chromium()}
-    failed = 0 if arguments else lint([])
-    return _run([PYTHON, "-m", "pytest", *arguments], environment) or failed
+    if arguments:
+        return _run([PYTHON, "-m", "pytest", *arguments], environment)
+    failed = lint([])
+    return _all_tests(environment) or failed
+
+
+def _all_tests(environment: dict[str, str]) -> int:
+    """Two at a time: the tests that start whole programs mostly wait for them, and none of them needs PostgreSQL."""
+    others = [f"--ignore={folder}" for folder in WHOLE_PROGRAMS]
+    with tempfile.TemporaryFile() as log:
+        command = [str(PYTHON), "-m", "pytest", *WHOLE_PROGRAMS]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT) as whole:
+            failed = _run([PYTHON, "-m", "pytest", *others], environment)
+            say(f"and {', '.join(WHOLE_PROGRAMS)}:")
+            failed = whole.wait() or failed
+        log.seek(0)
+        sys.stdout.flush()
+        shutil.copyfileobj(log, sys.stdout.buffer)
+    return failed
 
 
 def soak(arguments: list[str]) -> int:

@@ -138,6 +138,7 @@ export function runView(host, id, shell) {
       run = next;
       receivedAt = Date.now();
       problem = null;
+      draw(); // the figures must not wait for the curves, or band and figures tell of different steps
       await Promise.all([panel.update(run), loadHill()]);
       draw();
     } catch (error) {

@@ -216,7 +216,7 @@ function row(run, left) {
 
 /** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
 const reasonOf = (run, now) =>
-  run.state_reason ||
+  (run.state_reason === run.state ? "" : run.state_reason) ||
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
     : "");
@@ -230,7 +230,7 @@ function progress(run, tone, now) {
     : ENDED.has(run.state) && run.ended_at
       ? moment(new Date(run.ended_at), now, { words: timeWords() })
       : "";
-  const kind = tone || (run.state === "finished" ? "good" : "");
+  const kind = tone || (run.state === "finished" && !run.alerts.worst ? "good" : ""); // finished dead is not good
   return h(
     "div",
     { class: "prog" },

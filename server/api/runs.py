@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from server.domain.alerts import Alert
 from server.domain.commands import IssuedCommand
 from server.domain.countdowns import Countdown
+from server.domain.runs import ENDED
 from server.services import checkpoints as checkpoints_service
 from server.services.errors import NotFound
 from server.store import alerts, checkpoints, commands, countdowns, events, segments, summaries
@@ -151,11 +152,11 @@ def list_runs(context: In) -> Runs:
     with context.database.reading() as connection:
         found = store.list_all(connection)
         about = _About.read(connection, [run.run_id for run in found])
-        open_alerts: dict[str, list[Alert]] = {}
-        for alert in alerts.open_alerts(connection):
-            open_alerts.setdefault(alert.run_id, []).append(alert)
+        unsettled: dict[str, list[Alert]] = {}
+        for alert in alerts.unsettled(connection):
+            unsettled.setdefault(alert.run_id, []).append(alert)
     return Runs(
-        runs=[RunSummary(**_fields(run, about, now), alerts=_firing(run, open_alerts.get(run.run_id, ()))) for run in found]
+        runs=[RunSummary(**_fields(run, about, now), alerts=_troubles(run, unsettled.get(run.run_id, ()))) for run in found]
     )
 
 
@@ -228,10 +229,13 @@ def _latest(run: Run, known: Iterable[Summary]) -> dict[str, LastValue]:
     return stored | ahead
 
 
-def _firing(run: Run, open_alerts: Iterable[Alert]) -> RunAlerts:
-    speaking = [alert for alert in open_alerts if alert.state in _SPEAKING]
+def _troubles(run: Run, unsettled: Iterable[Alert]) -> RunAlerts:
+    """How many alerts fire, and the worst of them; of a run that has ended, the worst that its end cut off."""
+    firing = [alert for alert in unsettled if alert.state in _SPEAKING]
+    cut_off = [alert for alert in unsettled if alert.resolved_at == run.ended_at and alert.severity is not Severity.INFO]
+    speaking = cut_off if run.state in ENDED else firing
     worst = max(speaking, key=lambda alert: (_LOUDNESS[alert.severity], -alert.onset_step), default=None)
-    return RunAlerts(firing=len(speaking), worst=None if worst is None else alert_out(worst, run.name))
+    return RunAlerts(firing=len(firing), worst=None if worst is None else alert_out(worst, run.name))
 
 
 def series_out(summary: Summary) -> SeriesSummary:

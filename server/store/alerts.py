@@ -83,6 +83,12 @@ def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: s
     return tuple(_alert(row) for row in connection.execute(query.order_by(alerts.c.onset_step, alerts.c.alert_id)))
 
 
+def unsettled(connection: sa.Connection) -> tuple[Alert, ...]:
+    """The open episodes of all runs, and those that only a run's end has closed: it did not cure what they tell of."""
+    ended = alerts.c.closed_because == CloseReason.RUN_ENDED.value
+    return tuple(_alert(row) for row in connection.execute(sa.select(alerts).where(_OPEN | ended)))
+
+
 def signs(connection: sa.Connection, run_id: str) -> tuple[Alert, ...]:
     """Every episode of the run that is more than information, oldest onset first: what checkpoints are judged by."""
     query = sa.select(alerts).where(alerts.c.run_id == run_id, alerts.c.severity != Severity.INFO.value)

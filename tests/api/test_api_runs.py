@@ -84,6 +84,9 @@ def test_an_ended_run_says_why_and_its_alerts_say_where(served):
     assert (run["state"], run["state_reason"]) == ("stopped", "loss is NaN")
     (alert,) = run["alerts"]
     assert (alert["state"], alert["closed_because"], alert["resolved_step"]) == ("resolved", "run_ended", 4)
+    with served.client("operator") as person:
+        (listed,) = [each for each in person.get("/api/runs").json()["runs"] if each["run_id"] == "ends"]
+    assert (listed["alerts"]["firing"], listed["alerts"]["worst"]["alert_id"]) == (0, alert["alert_id"])
 
 
 def test_the_list_of_runs_takes_as_many_queries_for_many_as_for_one(served):

@@ -71,9 +71,17 @@ test("health names the gravest alert, and of those the earliest; info is not tro
 });
 
 test("an end closes alerts but does not make a dead run healthy; a recovery or a rollback does", () => {
-  const closed = (because) => health(run({ state: "stopped", alerts: [alert({ state: "resolved", closed_because: because })] }));
+  const closed = (because, at = "2026-01-02T00:00:00Z") =>
+    health(
+      run({
+        state: "stopped",
+        ended_at: "2026-01-02T00:00:00Z",
+        alerts: [alert({ state: "resolved", closed_because: because, resolved_at: at })],
+      }),
+    );
   assert.deepEqual([closed("run_ended").say, closed("run_ended").grade], ["Loss is NaN", "crit"]);
   for (const because of ["recovered", "rewound"]) assert.equal(closed(because).say.key, "health.healthy");
+  assert.equal(closed("run_ended", "2026-01-01T00:00:00Z").say.key, "health.healthy", "an earlier end says nothing of this one");
 });
 
 test("a countdown comes before a command, a command before what was done last", () => {

@@ -46,7 +46,12 @@ export function grade(run) {
  */
 export function worstAlert(run) {
   const weight = /** @type {Record<string, number>} */ ({ info: 0, warning: 1, critical: 2 });
-  return troubles(run).sort((a, b) => weight[b.severity] - weight[a.severity] || a.onset_step - b.onset_step)[0] ?? null;
+  const late = (/** @type {any} */ a) => (a.rule_id === "automatic-actions" ? 1 : 0); // what is wrong, before that nothing was done about it
+  return (
+    troubles(run).sort(
+      (a, b) => weight[b.severity] - weight[a.severity] || late(a) - late(b) || a.onset_step - b.onset_step,
+    )[0] ?? null
+  );
 }
 
 /** Firing or recovering alerts above `info`. @param {any} run @returns {any[]} */

@@ -140,11 +140,11 @@ function outcome(delivery) {
   const last = delivery.attempts.at(-1),
     text = last ? String(last.status ?? last.error ?? "") : t("delivery.waiting");
   if (delivery.state === "succeeded") return h("span", { class: "badge good" }, glyph("finished"), text);
-  if (delivery.state === "failed") return h("span", { class: "badge crit" }, glyph("failed"), text);
+  if (delivery.state === "failed") return h("span", { class: "badge crit long" }, glyph("failed"), text);
   const seconds = delivery.next_attempt_at ? (Date.parse(delivery.next_attempt_at) - Date.now()) / 1000 : 0;
   return h(
     "span",
-    { class: "badge warn" },
+    { class: "badge warn long" },
     glyph("pending"),
     last && seconds > 0 ? t("delivery.again", { status: text, span: duration(seconds, timeWords()) }) : text,
   );

@@ -13,6 +13,7 @@ from server.domain.commands import IssuedCommand
 from server.domain.countdowns import Countdown
 from server.domain.runs import ENDED
 from server.services import checkpoints as checkpoints_service
+from server.services.countdowns import BREAKER_RULE_ID
 from server.services.errors import NotFound
 from server.store import alerts, checkpoints, commands, countdowns, events, segments, summaries
 from server.store import runs as store
@@ -234,8 +235,13 @@ def _troubles(run: Run, unsettled: Iterable[Alert]) -> RunAlerts:
     firing = [alert for alert in unsettled if alert.state in _SPEAKING]
     cut_off = [alert for alert in unsettled if alert.resolved_at == run.ended_at and alert.severity is not Severity.INFO]
     speaking = cut_off if run.state in ENDED else firing
-    worst = max(speaking, key=lambda alert: (_LOUDNESS[alert.severity], -alert.onset_step), default=None)
+    worst = max(speaking, key=_gravity, default=None)
     return RunAlerts(firing=len(firing), worst=None if worst is None else alert_out(worst, run.name))
+
+
+def _gravity(alert: Alert) -> tuple[int, bool, int]:
+    """The gravest first, then what is wrong before that nothing was done about it, then the earliest."""
+    return _LOUDNESS[alert.severity], alert.rule_id != BREAKER_RULE_ID, -alert.onset_step
 
 
 def series_out(summary: Summary) -> SeriesSummary:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from server.domain.alerts import Alert, CloseReason
 from server.domain.checkpoints import (
+    MARGIN_STEPS,
     Candidate,
     Judged,
     choose_target,
@@ -109,6 +110,13 @@ def test_the_target_is_the_newest_sound_one_older_than_the_first_sign_and_the_ot
     ]
 
 
+def test_a_checkpoint_just_before_the_onset_is_passed_over_while_there_is_an_older_one():
+    choice = choose_target([candidate(100), candidate(210)], 214, {1: 0})
+    assert choice.target == candidate(100)
+    assert choice.passed_over[0][1].startswith("4 steps before the first sign (214)")
+    assert choose_target([candidate(210)], 214, {1: 0}).target == candidate(210)
+
+
 def test_a_checkpoint_at_the_very_onset_is_not_older_than_it():
     assert choose_target([candidate(214)], 214, {1: 0}).target is None
 
@@ -145,7 +153,8 @@ def test_the_target_is_always_sound_older_than_the_sign_and_on_the_curve(found, 
         for step, state, segment in found
         if state is C.SOUND and (sign is None or step < sign) and not is_superseded(segment, step, from_steps)
     ]
-    assert (None if target is None else target.step) == max(fit, default=None)
+    clear = [step for step in fit if sign is None or step < sign - MARGIN_STEPS]
+    assert (None if target is None else target.step) == max(clear or fit, default=None)
 
 
 @pytest.mark.parametrize(("target", "onset", "first"), [(200, 214, 201), (100, 214, 189), (200, None, 201), (200, 201, 201)])

@@ -70,7 +70,8 @@ export function troubles(run) {
   if (!ENDED.has(run.state)) return firing(run);
   return (run.alerts ?? []).filter(
     (/** @type {any} */ a) =>
-      a.severity !== "info" && (a.state === "resolved" ? a.closed_because === "run_ended" && a.resolved_at === run.ended_at : a.state !== "pending"),
+      a.severity !== "info" &&
+      (a.state === "resolved" ? a.closed_because === "run_ended" && a.resolved_at === run.ended_at : a.state !== "pending"),
   );
 }
 

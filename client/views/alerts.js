@@ -1,5 +1,6 @@
 /** Alerts of all runs, open ones first. */
-import { ApiError, api } from "../api.js";
+import { api } from "../api.js";
+import { createLoader } from "../loader.js";
 import { OPEN } from "../timeline.js";
 import { t } from "../i18n/index.js";
 import { delegate, h, patch } from "../widgets/dom.js";
@@ -14,12 +15,8 @@ import { problemLine } from "../widgets/parts.js";
 export function alertsView(host, shell) {
   /** @type {any[] | null} */ let alerts = null;
   /** @type {any} */ let problem = null;
-  let only = "all",
-    closed = false,
-    busy = false,
-    again = false;
+  let only = "all";
   const draw = () => {
-    if (closed) return;
     const all = alerts ?? [],
       open = all.filter((a) => OPEN.has(a.state));
     const choice = (/** @type {string} */ name, /** @type {number} */ count) =>
@@ -51,40 +48,31 @@ export function alertsView(host, shell) {
       firing.some((a) => a.severity === "critical"),
     );
   };
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
-    again = false;
-    try {
+  const loader = createLoader(
+    async () => {
       alerts = await api.alerts();
-      problem = null;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-    } finally {
-      busy = false;
-    }
-    draw();
-    if (again && !closed) setTimeout(load, 900);
-  };
+    },
+    (wrong) => {
+      problem = wrong;
+      draw();
+    },
+    900,
+  );
   const quiet = delegate(host, {
     only: (target) => {
       only = target.dataset.id ?? "all";
       draw();
     },
   });
-  void load();
+  void loader.load();
   return {
     changed: (revisions, all) => {
-      if (all || Object.keys(revisions).length > 0) void load();
+      if (all || Object.keys(revisions).length > 0) void loader.load();
     },
     restyle: draw,
     keys: {},
     close() {
-      closed = true;
+      loader.close();
       quiet();
       host.replaceChildren();
     },

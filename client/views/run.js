@@ -1,5 +1,6 @@
 /** The run page: three answers on top, two buttons, then everything the training said of itself. */
-import { ApiError, api } from "../api.js";
+import { api } from "../api.js";
+import { createLoader } from "../loader.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
 import { firing, mayCommand, remaining, worstAlert } from "../reducers.js";
@@ -30,9 +31,6 @@ export function runView(host, id, shell) {
   /** @type {any} */ let run = null;
   /** @type {any} */ let problem = null;
   let receivedAt = 0,
-    closed = false,
-    busy = false,
-    again = false,
     said = "",
     shouted = "";
   /** @type {import("../charts/panel.js").Look} */ let look = { kind: "whole" };
@@ -86,11 +84,8 @@ export function runView(host, id, shell) {
   };
   const drawControls = () => run && patch(controls, [chartControls(look, span())]);
   const draw = () => {
-    if (closed || !run) {
-      if (!closed) drawTop();
-      return;
-    }
     drawTop();
+    if (!run) return;
     const loss = panel.figures.get("train/loss")?.data ?? hill,
       seconds = panel.figures.get("perf/step_seconds")?.data;
     patch(bar, actionBar(run));
@@ -125,31 +120,20 @@ export function runView(host, id, shell) {
     const worst = worstAlert(run);
     shell.title(run.name, firing(run).length, worst?.severity === "critical");
   };
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
-    again = false;
-    try {
+  const loader = createLoader(
+    async () => {
       const next = await api.run(id);
-      if (closed) return;
+      if (loader.closed) return;
       run = next;
       receivedAt = Date.now();
-      problem = null;
       draw(); // the figures must not wait for the curves, or band and figures tell of different steps
       await Promise.all([panel.update(run), loadHill()]);
+    },
+    (wrong) => {
+      problem = wrong;
       draw();
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-      drawTop();
-    } finally {
-      busy = false;
-    }
-    if (again && !closed) setTimeout(load, 400); // values repaint at most twice a second
-  };
+    },
+  );
   const loadHill = async () => {
     const step = run.step ?? 0;
     if (
@@ -160,21 +144,11 @@ export function runView(host, id, shell) {
     hillStep = step;
     hill = decode(await api.series(id, "train/loss", 0, Math.max(step, run.total_steps ?? 0), 300));
   };
-  const attempt = async (/** @type {() => Promise<any>} */ what) => {
-    try {
-      await what();
-      problem = null;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      problem = { detail: error.detail, fix: error.fix };
-    }
-    await load();
-  };
   const context = {
     run: () => run,
     left,
     sent: () => {
-      void load();
+      void loader.load();
     },
     load: async (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to) =>
       decode(await api.series(id, name, from, to, 1000)),
@@ -186,9 +160,9 @@ export function runView(host, id, shell) {
   const acts = {
     rollback: () => give("rollback"),
     stop: () => give("stop"),
-    now: () => attempt(() => api.countdownNow(id)),
-    "cancel-countdown": () => attempt(() => api.cancelCountdown(id)),
-    "cancel-command": (/** @type {HTMLElement} */ target) => attempt(() => api.cancelCommand(id, target.dataset.id ?? "")),
+    now: () => loader.attempt(() => api.countdownNow(id)),
+    "cancel-countdown": () => loader.attempt(() => api.cancelCountdown(id)),
+    "cancel-command": (/** @type {HTMLElement} */ target) => loader.attempt(() => api.cancelCommand(id, target.dataset.id ?? "")),
     whole: () => setLook({ kind: "whole" }),
     last: () => setLook({ kind: "last", steps: span() }),
     "log-y": () => change({ logY: !state.logY }),
@@ -211,11 +185,11 @@ export function runView(host, id, shell) {
       if (run.countdown) order?.redraw();
     }
   }, 1000);
-  void load();
+  void loader.load();
 
   return {
     changed: (revisions, all) => {
-      if (all || (revisions[id] ?? -1) > (run?.revision ?? -1)) void load();
+      if (all || (revisions[id] ?? -1) > (run?.revision ?? -1)) void loader.load();
     },
     restyle: () => {
       draw();
@@ -235,7 +209,7 @@ export function runView(host, id, shell) {
       e: () => enlarge(panel),
     },
     close() {
-      closed = true;
+      loader.close();
       window.clearInterval(tick);
       quiet();
       host.removeEventListener("input", slide);

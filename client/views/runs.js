@@ -1,5 +1,6 @@
 /** The run list: what needs you, then filters, then every run with its state, reason and figures. */
-import { ApiError, api } from "../api.js";
+import { api } from "../api.js";
+import { createLoader } from "../loader.js";
 import { ENDED, filterRuns, grade, needsYou, remaining } from "../reducers.js";
 import { runPath } from "../router.js";
 import { t } from "../i18n/index.js";
@@ -18,9 +19,6 @@ export function runsView(host, shell) {
   let filter = "all",
     text = "",
     receivedAt = 0,
-    closed = false,
-    busy = false,
-    again = false,
     at = -1,
     held = new Set();
   const search = /** @type {HTMLInputElement} */ (
@@ -28,7 +26,6 @@ export function runsView(host, shell) {
   );
   const find = h("div", { class: "find-run-box hide-phone", "data-own": true, "data-key": "find" }, search);
   const draw = () => {
-    if (closed) return;
     const all = runs ?? [],
       left = (/** @type {any} */ run) => remaining(run.countdown, receivedAt, Date.now());
     patch(host, [
@@ -44,36 +41,17 @@ export function runsView(host, shell) {
       all.some((run) => !ENDED.has(run.state) && grade(run) === "crit"),
     );
   };
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
-    again = false;
-    try {
+  const loader = createLoader(
+    async () => {
       runs = await api.runs();
       receivedAt = Date.now();
-      problem = null;
       held = new Set(runs?.map((run) => `${run.run_id}@${run.revision}`));
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-    } finally {
-      busy = false;
-    }
-    draw();
-    if (again && !closed) setTimeout(load, 400);
-  };
-  const cancel = async (/** @type {HTMLElement} */ target) => {
-    try {
-      await api.cancelCountdown(target.dataset.id ?? "");
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      problem = { detail: error.detail, fix: error.fix };
-    }
-    await load();
-  };
+    },
+    (wrong) => {
+      problem = wrong;
+      draw();
+    },
+  );
   const move = (/** @type {number} */ by) => {
     const links = /** @type {HTMLElement[]} */ ([...host.querySelectorAll("a.name")]);
     at = Math.max(0, Math.min(links.length - 1, at + by));
@@ -91,7 +69,7 @@ export function runsView(host, shell) {
       search.value = "";
       draw();
     },
-    "cancel-countdown": cancel,
+    "cancel-countdown": (target) => void loader.attempt(() => api.cancelCountdown(target.dataset.id ?? "")),
     row: (target, event) => {
       if (!(/** @type {Element} */ (event.target).closest("a, button"))) shell.go(runPath(target.dataset.id ?? ""));
     },
@@ -106,10 +84,10 @@ export function runsView(host, shell) {
   const tick = window.setInterval(() => {
     if (document.visibilityState === "visible") draw();
   }, 1000);
-  void load();
+  void loader.load();
   return {
     changed: (revisions, all) => {
-      if (all || Object.entries(revisions).some(([id, revision]) => !held.has(`${id}@${revision}`))) void load();
+      if (all || Object.entries(revisions).some(([id, revision]) => !held.has(`${id}@${revision}`))) void loader.load();
     },
     restyle: () => {
       search.placeholder = t("runs.search");
@@ -117,7 +95,7 @@ export function runsView(host, shell) {
     },
     keys: { j: () => move(1), k: () => move(-1), "/": () => search.focus() },
     close() {
-      closed = true;
+      loader.close();
       quiet();
       window.clearInterval(tick);
       host.replaceChildren();

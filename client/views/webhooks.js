@@ -1,5 +1,6 @@
 /** Webhook endpoints: add one (its secret is shown once), test it, switch it, delete it, and see what was sent. */
-import { ApiError, api } from "../api.js";
+import { api } from "../api.js";
+import { createLoader, problemOf } from "../loader.js";
 import { t } from "../i18n/index.js";
 import { state } from "../store.js";
 import { delegate, h, patch } from "../widgets/dom.js";
@@ -17,12 +18,8 @@ export function webhooksView(host, shell) {
   /** @type {any[]} */ let deliveries = [];
   /** @type {any} */ let problem = null;
   /** @type {any} */ let badForm = null;
-  let shown = "",
-    closed = false,
-    busy = false,
-    again = false;
+  let shown = "";
   const draw = () => {
-    if (closed) return;
     const chosen = (hooks ?? []).find((hook) => hook.webhook_id === shown);
     patch(host, [
       h("div", { class: "crumbs" }, h("h1", {}, t("nav.webhooks"))),
@@ -36,36 +33,17 @@ export function webhooksView(host, shell) {
     ]);
     shell.title(t("nav.webhooks"), 0, false);
   };
-  const load = async () => {
-    if (busy) {
-      again = true;
-      return;
-    }
-    busy = true;
-    again = false;
-    try {
+  const loader = createLoader(
+    async () => {
       hooks = await api.webhooks();
       if (!(hooks ?? []).some((hook) => hook.webhook_id === shown)) shown = hooks?.[0]?.webhook_id ?? "";
       deliveries = shown ? await api.deliveries(shown) : [];
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      if (error.status !== 401) problem = { detail: error.detail, fix: error.fix };
-    } finally {
-      busy = false;
-    }
-    draw();
-    if (again && !closed) setTimeout(load, 400);
-  };
-  const attempt = async (/** @type {() => Promise<any>} */ what) => {
-    try {
-      await what();
-      problem = null;
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      problem = { detail: error.detail, fix: error.fix };
-    }
-    await load();
-  };
+    },
+    (wrong) => {
+      problem = wrong;
+      draw();
+    },
+  );
   const id = (/** @type {HTMLElement} */ target) => target.dataset.id ?? "";
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -82,16 +60,15 @@ export function webhooksView(host, shell) {
       form.reset();
       showSecret(made);
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      badForm = { detail: error.detail, fix: error.fix };
+      badForm = problemOf(error);
     }
-    await load();
+    await loader.load();
   };
   const change = (/** @type {Event} */ event) => {
     const field = /** @type {HTMLInputElement} */ (event.target),
       hook = field.dataset.hook;
     if (!hook) return;
-    void attempt(() =>
+    void loader.attempt(() =>
       api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { minimum_severity: field.value }),
     );
   };
@@ -100,27 +77,27 @@ export function webhooksView(host, shell) {
   const quiet = delegate(host, {
     show: (target) => {
       shown = id(target);
-      void load();
+      void loader.load();
     },
     test: (target) => {
       shown = id(target);
-      void attempt(() => api.testWebhook(id(target)));
+      void loader.attempt(() => api.testWebhook(id(target)));
     },
     delete: (target) =>
       askDelete(
         hooks?.find((hook) => hook.webhook_id === id(target)),
-        () => attempt(() => api.deleteWebhook(id(target))),
+        () => loader.attempt(() => api.deleteWebhook(id(target))),
       ),
   });
-  void load();
+  void loader.load();
   return {
     changed: (_, all, webhooks) => {
-      if (all || webhooks) void load();
+      if (all || webhooks) void loader.load();
     },
     restyle: draw,
     keys: {},
     close() {
-      closed = true;
+      loader.close();
       quiet();
       host.removeEventListener("submit", submit);
       host.removeEventListener("change", change);

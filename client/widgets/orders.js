@@ -1,7 +1,8 @@
 /** What the two dialogs that give an order, Roll back and Stop, have in common. */
-import { ApiError, api } from "../api.js";
+import { api } from "../api.js";
 import { countdown as digits } from "../format.js";
 import { t } from "../i18n/index.js";
+import { problemOf } from "../loader.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -9,12 +10,6 @@ import { icon } from "./icons.js";
 
 export const closeButton = () =>
   h("button", { class: "btn bare icon", "data-act": "close", "aria-label": t("act.close") }, icon("close"));
-
-/** What the server or the network said no with. @param {unknown} error */
-export const problemOf = (error) => {
-  if (error instanceof ApiError) return { detail: error.detail, fix: error.fix };
-  throw error;
-};
 
 /** The line that an open dialog shows while an automatic action counts down. @param {any} run @param {number} left */
 export function countdownLine(run, left) {

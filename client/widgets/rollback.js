@@ -4,6 +4,7 @@
  * one order.
  */
 import { api } from "../api.js";
+import { problemOf } from "../loader.js";
 import { duration, number, toNumber } from "../format.js";
 import { choices, orderSentence, setting, stepSeconds } from "../reducers.js";
 import { emptySeries } from "../series.js";
@@ -14,7 +15,7 @@ import { chartWords } from "../charts/panel.js";
 import { t, timeWords } from "../i18n/index.js";
 import { idempotencyKey, openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
-import { cancelAuto, closeButton, countdownLine, problemOf } from "./orders.js";
+import { cancelAuto, closeButton, countdownLine } from "./orders.js";
 import { problemLine, verdict, when } from "./parts.js";
 
 /** @typedef {import("./orders.js").Context} Context */

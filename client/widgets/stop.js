@@ -1,11 +1,12 @@
 /** The stop dialog. One idempotency key per opening, as in `rollback.js`. */
 import { api } from "../api.js";
+import { problemOf } from "../loader.js";
 import { duration } from "../format.js";
 import { stepSeconds } from "../reducers.js";
 import { t, timeWords } from "../i18n/index.js";
 import { idempotencyKey, openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
-import { cancelAuto, countdownLine, problemOf } from "./orders.js";
+import { cancelAuto, countdownLine } from "./orders.js";
 import { problemLine } from "./parts.js";
 
 /** @typedef {import("./orders.js").Context} Context */

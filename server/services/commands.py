@@ -265,7 +265,8 @@ def expire_due(connection: Connection, now: datetime) -> int:
 def leave_behind(connection: Connection, run_id: str, segment: int, own_command_id: str | None, now: datetime) -> None:
     """The run goes on in `segment`: what was meant for an earlier one and has not begun will never be done.
 
-    `own_command_id` is the command that opened the segment. One that is running may still be reported on.
+    `own_command_id` is the command that opened the segment. One that is running may still be reported on, but not where a new
+    process goes on: the one that began it is dead, and its command would stand in the way until its time is up.
     """
     command = store.active_command(connection, run_id)
     if command is None or command.segment >= segment or command.command_id == own_command_id:
@@ -273,6 +274,15 @@ def leave_behind(connection: Connection, run_id: str, segment: int, own_command_
     if command.state in domain.ON_THE_WAY:
         said = f"the run went on in segment {segment} before it was begun"
         transitions.move_command(connection, command, CommandState.EXPIRED, said, now)
+    elif _is_orphaned(connection, command):
+        said = f"the trainer started again in segment {segment} before it said how it ended"
+        transitions.move_command(connection, command, domain.overdue(command.state), said, now)
+
+
+def _is_orphaned(connection: Connection, command: IssuedCommand) -> bool:
+    """Whether a newer life of the run has taken over from the one that the command was given to."""
+    standing = standings.read_standing(connection, command.run_id)
+    return standing is not None and standing.incarnation != command.incarnation
 
 
 def end_with_run(connection: Connection, run_id: str, now: datetime) -> None:

@@ -263,6 +263,17 @@ def test_a_restart_ends_what_was_meant_for_the_life_before(connection, trainer, 
     assert state_of(connection, command) is S.EXPIRED
 
 
+def test_a_restart_in_the_middle_of_a_rollback_leaves_it_unconfirmed_and_the_way_free_for_the_next(connection, trainer, clock):
+    command = commands.issue(connection, BACK, clock()).command
+    trainer.report(command.command_id, S.RUNNING).send()
+    clock.advance(1)
+    Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, from_step=8).send()
+    assert state_of(connection, command) is S.UNCONFIRMED
+    assert commands.issue(connection, replace(STOP, idempotency_key="key-9", seen_segment=2), clock()).created
+    trainer.report(command.command_id, S.SUCCEEDED, 8).send()  # what the dead process had still written down
+    assert state_of(connection, command) is S.SUCCEEDED
+
+
 def test_a_rollback_stays_running_while_its_own_segment_opens(connection, trainer, clock):
     command = commands.issue(connection, BACK, clock()).command
     trainer.report(command.command_id, S.RUNNING)

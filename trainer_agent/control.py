@@ -22,6 +22,7 @@ from typing import Protocol
 from .guard import Death
 from .policy import Policy
 from .rollback import Refused, Target
+from .voice import Voice
 from .wire.commands import Command
 from .wire.messages import Record, Report
 from .wire.vocabulary import CommandKind, CommandState, Phase
@@ -107,6 +108,9 @@ class Control:
         return self._hold(step, death) if decision.act is Act.HOLD else decision
 
     def _hold(self, step: int, death: Death | None) -> Decision:
+        reason = death.reason if death else ""
+        seconds = f"{self._policy.hold_seconds:g} s"
+        Voice().once("held", f"the run is dead at step {step}, and waits up to {seconds} for a command: {reason}")
         until = time.monotonic() + self._policy.hold_seconds
         while (left := until - time.monotonic()) > 0:
             self._monitor.set_phase(Phase.HOLDING)
@@ -115,8 +119,7 @@ class Control:
             decision = self._settle(command, death, step)
             if decision.act is not Act.HOLD:
                 return decision
-        reason = death.reason if death else ""
-        return Decision(Act.STOP_DEAD, f"{reason}; held for {self._policy.hold_seconds:g} s and told nothing")
+        return Decision(Act.STOP_DEAD, f"{reason}; held for {seconds} and told nothing")
 
     def _settle(self, command: Command | None, death: Death | None, step: int) -> Decision:
         """The decision, its command answered. A refused command leaves what would have been without it."""

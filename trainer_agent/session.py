@@ -26,6 +26,7 @@ from .policy import Policy
 from .probes import Probes, Reading, nonfinite_tensor
 from .rollback import Refused, Restored, Target, check_files, choose, restored
 from .system import SystemSampler
+from .voice import Voice
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import SegmentStarted
 from .wire.vocabulary import CommandKind, CommandState, DataMode, EndReason, Phase, SegmentCause
@@ -289,11 +290,18 @@ class Session:
         """The loop has come back by itself, or as it was told."""
         act = self.decision.act
         if act is Act.STOP:
+            self._tell_stop("stopped by command")
             self.end(EndReason.STOPPED_BY_COMMAND, self.decision.reason)
         elif act is Act.STOP_DEAD:
+            self._tell_stop("the run is dead, and was stopped")
             self.end(EndReason.STOPPED_BY_GUARD, self.decision.reason)
         else:
             self.end(EndReason.FINISHED)
+
+    def _tell_stop(self, how: str) -> None:
+        """On the terminal too: without a server nothing else says why the loop came back early."""
+        reason = f": {self.decision.reason}" if self.decision.reason else ""
+        Voice().once("stopped", f"{how} at step {self._step}{reason}")
 
     def _answer_last(self, reason: EndReason, detail: str) -> None:
         """The commands that were waiting or running when the training ended."""

@@ -66,7 +66,7 @@ def test_a_command_the_policy_does_not_obey_is_rejected_and_training_goes_on(tap
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_dead_run_is_stopped_and_saves_nothing(taped, tmp_path, alone):
+def test_a_dead_run_is_stopped_and_saves_nothing_and_the_terminal_says_why(taped, tmp_path, capsys, alone):
     callbacks = [At(3, poison), *([LossGuardCallback()] if alone else [])]
     training = trainer(tmp_path, *callbacks, max_steps=9, save_steps=3)
     output = training.train() if alone else guarded_train(training)
@@ -74,6 +74,7 @@ def test_a_dead_run_is_stopped_and_saves_nothing(taped, tmp_path, alone):
     assert not list(tmp_path.glob("checkpoint-*"))
     assert taped.end.reason is EndReason.STOPPED_BY_GUARD
     assert "not finite at step 3" in taped.end.detail
+    assert f"was stopped at step 3: {taped.end.detail}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strategy", ["steps", "epoch"])
@@ -151,12 +152,13 @@ def test_a_held_run_waits_for_a_command_and_goes_on_after_a_rollback(taped, tmp_
     assert torch.isfinite(weights(training)).all()
 
 
-def test_a_held_run_is_stopped_when_nobody_says_anything(taped, tmp_path):
+def test_a_held_run_is_stopped_when_nobody_says_anything(taped, tmp_path, capsys):
     output = guarded_train(trainer(tmp_path, At(2, poison)), Policy(on_dead="hold", hold_seconds=0.05))
     assert output.global_step == 2
     assert Phase.HOLDING in taped.phases
     assert taped.end.reason is EndReason.STOPPED_BY_GUARD
     assert "held for 0.05 s" in taped.end.detail
+    assert "waits up to 0.05 s for a command" in capsys.readouterr().err
 
 
 def test_a_stop_of_a_held_run_saves_nothing_and_says_so(taped, tmp_path):

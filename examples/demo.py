@@ -198,8 +198,10 @@ def _print_end(say: Console, verdicts: list[Check], result: dict[str, Any]) -> N
         mark = "[green]yes[/]" if check.ok else "[red]NO [/]"
         say.print(f"{mark} {check.name}: {escape(check.words)}", highlight=False)
     dead = result["dead_step_without_guard"]
+    back = result["rolled_back_to"]
     say.print(
-        f"With the guard:    step {result['steps']}, loss {result['final_loss']}, rolled back to {result['rolled_back_to']}."
+        f"With the guard:    step {result['steps']}, loss {result['final_loss']}, "
+        f"{'not rolled back' if back is None else f'rolled back to {back}'}."
     )
     say.print(
         f"Without the guard: loss {result['final_loss_unguarded']}, {'alive' if dead is None else f'dead since step {dead}'}."

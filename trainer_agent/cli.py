@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lossguard", description="The trainer's side of LossGuard.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     login = commands.add_parser("login", help="keep a server's address and token for later runs")
-    login.add_argument("url", help="such as http://localhost:8000")
+    login.add_argument("url", help="such as http://127.0.0.1:8787")
     login.add_argument("--token", help="asked for when not given, so that it stays out of the shell's history")
     login.set_defaults(run=_login)
     spool = commands.add_parser("spool", help="list what waits on disk")
@@ -81,7 +81,7 @@ def _spool(given: argparse.Namespace) -> int:
         _say(f"{folder}  {name}  run {spool.start.run_id}  at most {spool.waiting} records wait")
         spool.abandon()
     if not folders:
-        _say(f"Nothing waits under {given.directory}.")
+        _say(f"Nothing waits under {given.directory.resolve()}.")
     return 0
 
 
@@ -89,7 +89,7 @@ def _sync(given: argparse.Namespace) -> int:
     config = Config.load()
     folders = _find(given.directory)
     if not folders:
-        _say(f"Nothing waits under {given.directory}.")
+        _say(f"Nothing waits under {given.directory.resolve()}.")
         return 0
     if config.url is None or config.token is None:
         _say(

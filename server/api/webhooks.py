@@ -142,7 +142,7 @@ def _check_url(context: Context, url: str) -> None:
     try:
         asyncio.run(outbound.check(url, context.policy()))
     except Forbidden as refusal:
-        raise invalid("url", str(refusal), "use another address, or have the one who runs the server allow it") from None
+        raise invalid("url", f"{refusal}.", "Use another address, or have the one who runs the server allow it.") from None
 
 
 @router.get("")

@@ -100,7 +100,7 @@ class Policy:
         if kind is None and isinstance(address, ipaddress.IPv6Address) and address not in GLOBAL_V6:
             raise Forbidden("the address is reserved, and is refused")
         if kind is not None and not self._allows(host, address):
-            raise Forbidden(f"the address is {kind}: allow it by naming it in LOSSGUARD_ALLOW_PRIVATE_WEBHOOKS")
+            raise Forbidden(f"the address is {kind}, and LOSSGUARD_ALLOW_PRIVATE_WEBHOOKS does not name it")
         if kind == "loopback" and port == self.own_port:
             raise Forbidden("the address is this server's own")
 

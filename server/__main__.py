@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 
 from .app import create_app
 from .clock import utc_now
@@ -26,6 +26,7 @@ from .store import access as store
 from .store.database import Database, DatabaseInUse
 from .store.migrating import DatabaseTooNew
 from .store.visiting import visit
+from .store.writer import StorageUnavailable
 
 T = TypeVar("T")
 
@@ -152,8 +153,11 @@ def _prepare(settings: Settings) -> tuple[Path, str]:
                 f"{settings.host} can be reached from other machines, and nobody has made an operator token yet. "
                 "Make one with: python -m server token create --role operator --name NAME"
             )
-        _keep_agent_token(database, token_file)
-        return token_file, database.writer.submit(lambda c: access.create_sign_in_code(c, utc_now()))
+        with _quiet():
+            _keep_agent_token(database, token_file)
+            return token_file, database.writer.submit(lambda c: access.create_sign_in_code(c, utc_now()))
+    except (StorageUnavailable, OSError) as error:
+        raise _refuse(_unusable(settings, error)) from None
     finally:
         database.close()
 
@@ -170,36 +174,49 @@ def _keep_agent_token(database: Database, file: Path) -> None:
 
 def _open(settings: Settings) -> Database:
     """The database, at this version; a clear sentence and an exit where that cannot be."""
-    _make_private(settings.data_dir.expanduser())
     try:
+        _make_private(settings.data_dir.expanduser())
         with _quiet():
             database = Database.open(settings.database)
     except (DatabaseInUse, ValueError) as error:
         raise _refuse(str(error)) from None
+    except OSError as error:
+        raise _refuse(_unusable(settings, error)) from None
     try:
-        database.migrate()
-    except DatabaseTooNew as error:
+        with _quiet():
+            database.migrate()
+    except (DatabaseTooNew, StorageUnavailable) as error:
         database.close()
-        raise _refuse(str(error)) from None
+        raise _refuse(str(error) if isinstance(error, DatabaseTooNew) else _unusable(settings, error)) from None
     return database
 
 
 def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
     """What `act` gives, once it is committed."""
-    _make_private(settings.data_dir.expanduser())
     try:
+        _make_private(settings.data_dir.expanduser())
         with _quiet(), visit(settings.database) as connection:
             return act(connection)
     except (DatabaseTooNew, ValueError) as error:
         raise _refuse(str(error)) from None
+    except (StorageUnavailable, OSError) as error:
+        raise _refuse(_unusable(settings, error)) from None
+
+
+def _unusable(settings: Settings, error: Exception) -> str:
+    """That the database cannot be opened or written, why, and what to do. Its address is told without the password."""
+    where = make_url(settings.database).render_as_string(hide_password=True)
+    cause = getattr(error.__cause__, "orig", None) or error.__cause__ or error
+    why = str(cause).strip().partition("\n")[0]
+    return f"{where} cannot be used ({why}). Look whether it can be reached, is writable and has free space, and start again"
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave what the database says about itself to the moment when the server opens it."""
+    """Leave what the database says about itself to the moment when the server opens it; a failure is told in a sentence."""
     logger = logging.getLogger("server.store")
     before = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

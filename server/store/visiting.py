@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from .database import BUSY_TIMEOUT_MILLISECONDS, Database, DatabaseInUse
+from .writer import unavailable
 
 _PRAGMAS = {"busy_timeout": BUSY_TIMEOUT_MILLISECONDS, "synchronous": "FULL", "wal_autocheckpoint": 0}
 
@@ -21,6 +22,7 @@ def visit(url: str) -> Iterator[sa.Connection]:
 
     Raises:
         DatabaseTooNew: the database belongs to a newer version.
+        StorageUnavailable: the database cannot be reached or did not take the write.
         ValueError: `url` is of no kind that is supported.
     """
     try:
@@ -36,6 +38,8 @@ def visit(url: str) -> Iterator[sa.Connection]:
     try:
         with engine.begin() as connection:
             yield connection
+    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        raise unavailable(error) from error
     finally:
         engine.dispose()
 

@@ -110,7 +110,8 @@ class Writer:
             group = [self._queue.get()]
             group += [self._queue.get() for _ in range(self._queue.qsize())]
             closing = None in group
-            self._take([job for job in group if job is not None])
+            if jobs := [job for job in group if job is not None]:
+                self._take(jobs)
 
     def _take(self, group: list[_Job]) -> None:
         try:

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import socket
 import stat
@@ -187,3 +188,40 @@ def test_files_are_private_whatever_the_umask(tmp_path):
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "data").iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    "command", [("serve", "--port", "0"), ("signin",), ("token", "create", "--role", "agent", "--name", "x")]
+)
+def test_a_disk_without_room_is_told_in_a_sentence(tmp_path, run, command):
+    data = tmp_path / "data"
+    run(data, "migrate")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        result = run(data, *command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.exit_code == 2
+    assert "free space" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("signin",)])
+def test_a_database_that_cannot_be_reached_is_told_in_a_sentence_without_its_password(tmp_path, command):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    url = f"postgresql://somebody:secret-word@127.0.0.1:{port}/lossguard"
+    done = subprocess.run(
+        [sys.executable, "-m", "server", *command],
+        cwd=ROOT,
+        env=environment(tmp_path / "data", LOSSGUARD_DATABASE_URL=url),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "secret-word" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -74,8 +74,8 @@ async def _take(
 def _decode(kind: type[T], body: bytes) -> T:
     message = codec.decode(kind, body)
     for name in ("run_id", "incarnation"):  # they become parts of addresses
-        if not _ID.fullmatch(getattr(message, name)):
-            raise WireError(name, "must be 1 to 64 letters, digits, or _ . : -")
+        if not _ID.fullmatch(getattr(message, name)) or getattr(message, name) in {".", ".."}:  # browsers walk up by those
+            raise WireError(name, "must be 1 to 64 letters, digits, or _ . : -, and neither . nor ..")
     if isinstance(message, Batch):
         codec.check_batch(message)
     return message

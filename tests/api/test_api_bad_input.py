@@ -66,6 +66,7 @@ BATCHES = {
     "a NUL": changed(("run_id",), "a\x00b"),
     "an id with a slash": changed(("run_id",), "a/b"),
     "an id with a line break": changed(("run_id",), "bad\n"),
+    "an id that walks up": changed(("run_id",), ".."),
     "an id too long": changed(("run_id",), "x" * 65),
     "no id": changed(("run_id",), ""),
     "no run": changed(("run_id",), ...),

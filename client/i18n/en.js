@@ -264,7 +264,7 @@ export default {
   "runs.no_match.text": "{count} runs without the filter.",
   "runs.clear": "Clear filter",
   "runs.empty": "No run yet",
-  "runs.empty.text": "Add these lines to your script and start it. The run shows up here within a second.",
+  "runs.empty.text": "Say once where this server is (lossguard login {url}), add these lines to your script and start it. The run shows up here within a second.",
 
   "rollback.title": "Roll back {name}",
   "rollback.intro":
@@ -302,6 +302,7 @@ export default {
   "stop.title": "Stop {name}?",
   "stop.intro": "It saves a checkpoint and ends after the running step.",
   "stop.intro.time": "It saves a checkpoint and ends after the running step, about {time}.",
+  "stop.intro.held": "It ends now and saves nothing, because the run is dead.",
   "stop.resume": "It can be resumed from {step}.",
   "stop.no_resume": "No sound checkpoint is there to resume from.",
   "stop.keep": "Keep running",

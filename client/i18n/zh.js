@@ -272,7 +272,7 @@ export default {
   "runs.no_match.text": "不加筛选共有 {count} 个训练。",
   "runs.clear": "清除筛选",
   "runs.empty": "还没有训练",
-  "runs.empty.text": "把这几行加进脚本并启动，一秒内就会出现在这里。",
+  "runs.empty.text": "先运行一次 lossguard login {url}，再把这几行加进脚本并启动，一秒内就会出现在这里。",
 
   "rollback.title": "回滚 {name}",
   "rollback.intro": "训练在同一进程中以新的一段继续。什么都不会删除：离开的那段以淡色留在图上。",
@@ -309,6 +309,7 @@ export default {
   "stop.title": "停止 {name}？",
   "stop.intro": "保存检查点后，在当前步结束时停止。",
   "stop.intro.time": "保存检查点后，在当前步结束时停止，约 {time}。",
+  "stop.intro.held": "训练已死：立即结束，不保存检查点。",
   "stop.resume": "可从第 {step} 步继续。",
   "stop.no_resume": "没有健全的检查点可供继续。",
   "stop.keep": "继续运行",

@@ -263,7 +263,7 @@ export const empty = () =>
     "div",
     { class: "card empty", "data-key": "empty" },
     h("h2", {}, t("runs.empty")),
-    h("p", { class: "soft" }, t("runs.empty.text")),
+    h("p", { class: "soft" }, t("runs.empty.text", { url: location.origin })),
     h("pre", {}, SNIPPET),
     h("div", { class: "bar" }, h("button", { class: "btn", "data-act": "copy" }, icon("copy"), t("act.copy"))),
   );

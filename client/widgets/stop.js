@@ -2,7 +2,7 @@
 import { api } from "../api.js";
 import { problemOf } from "../loader.js";
 import { duration } from "../format.js";
-import { stepSeconds } from "../reducers.js";
+import { phaseNow, stepSeconds } from "../reducers.js";
 import { t, timeWords } from "../i18n/index.js";
 import { idempotencyKey, openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
@@ -10,6 +10,12 @@ import { cancelAuto, countdownLine } from "./orders.js";
 import { problemLine } from "./parts.js";
 
 /** @typedef {import("./orders.js").Context} Context */
+
+/** What the stop will do. @param {any} run @param {number | null} seconds */
+function intro(run, seconds) {
+  if (phaseNow(run) === "holding") return t("stop.intro.held"); // it is dead, and a dead run saves nothing
+  return seconds === null ? t("stop.intro") : t("stop.intro.time", { time: duration(seconds, timeWords()) });
+}
 
 /**
  * @param {Context} context
@@ -38,7 +44,7 @@ export function openStop(context) {
           h(
             "p",
             {},
-            seconds === null ? t("stop.intro") : t("stop.intro.time", { time: duration(seconds, timeWords()) }),
+            intro(run, seconds),
             " ",
             resume ? t("stop.resume", { step: resume.step }) : t("stop.no_resume"),
           ),

@@ -67,7 +67,8 @@ def run_demo(options: Options, say: Console) -> int:
     with children(options.directory / "logs") as processes, _site(options, processes) as site:
         say.print(site.link, highlight=False)
         say.print(
-            f"[dim]Open it in a browser on this machine; it signs you in once. Everything is kept in {options.directory}[/]"
+            "[dim]Open it in a browser on this machine; it signs you in once. "
+            f"Until the demo ends, everything lies in {options.directory}[/]"
         )
         with closing(Receiver(lambda message, verified: _print_message(say, message, verified))) as receiver:
             hook = _register(site.api, receiver)

@@ -4,10 +4,14 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx2
 import pytest
 from e2e_harness import poll
 from playwright.sync_api import expect
 from standardwebhooks.webhooks import Webhook
+
+from trainer_agent.wire import codec
+from trainer_agent.wire.messages import RunStart
 
 
 @pytest.fixture
@@ -110,3 +114,20 @@ def test_a_tour_of_the_page_breaks_nothing_and_asks_nobody_else(nan_training, pa
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("l")
+
+
+def test_a_project_with_a_hostile_long_name_is_text_and_pushes_no_column_out_of_the_list(site, page):
+    project = '<img src=x onerror="document.title=1">' + "x" * 200
+    start = RunStart("hostile-name", "life", project, "hostile")
+    answer = httpx2.post(
+        f"{site.url}/api/agent/runs",
+        content=codec.encode(start),
+        headers={"Authorization": f"Bearer {site.agent_token}", "Content-Type": "application/json"},
+        trust_env=False,
+    )
+    assert answer.status_code == 200, answer.text
+    page.goto("/")
+    expect(page.locator("tr[data-id=hostile-name] .tag").first).to_have_text(project)
+    fits = "row => { const frame = row.closest('.scroll'); return frame.scrollWidth <= frame.clientWidth }"
+    assert page.locator("tr[data-id=hostile-name]").evaluate(fits)
+    assert page.locator("img[src=x]").count() == 0

@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection
 
 from .app import create_app
 from .clock import utc_now
@@ -23,7 +23,7 @@ from .domain.access import Role
 from .services import access
 from .settings import Settings
 from .store import access as store
-from .store.database import Database, DatabaseInUse
+from .store.database import Database, DatabaseInUse, without_password
 from .store.migrating import DatabaseTooNew
 from .store.visiting import visit
 from .store.writer import StorageUnavailable
@@ -205,10 +205,9 @@ def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
 
 def _unusable(settings: Settings, error: Exception) -> str:
     """That the database cannot be opened or written, why, and what to do. Its address is told without the password."""
-    where = make_url(settings.database).render_as_string(hide_password=True)
     cause = getattr(error.__cause__, "orig", None) or error.__cause__ or error
     why = str(cause).strip().partition("\n")[0]
-    return f"{where} cannot be used ({why}). Look whether it can be reached, is writable and has free space, and start again"
+    return f"{without_password(settings.database)} cannot be used ({why}). Look whether it can be reached, is writable and has free space, and start again"
 
 
 @contextmanager

@@ -89,6 +89,11 @@ class Database:
             self._lock = None
 
 
+def without_password(url: str) -> str:
+    """The address of a database as people may read it."""
+    return sa.make_url(url).render_as_string(hide_password=True)
+
+
 def _claim(address: sa.URL) -> int:
     """Make the file and its folder private, and hold the lock beside it for as long as the process lives."""
     if not address.database or ":memory:" in address.database or address.query.get("mode") == "memory":

@@ -207,7 +207,8 @@ def _unusable(settings: Settings, error: Exception) -> str:
     """That the database cannot be opened or written, why, and what to do. Its address is told without the password."""
     cause = getattr(error.__cause__, "orig", None) or error.__cause__ or error
     why = str(cause).strip().partition("\n")[0]
-    return f"{without_password(settings.database)} cannot be used ({why}). Look whether it can be reached, is writable and has free space, and start again"
+    where = without_password(settings.database)
+    return f"{where} cannot be used ({why}). Look whether it can be reached, is writable and has free space, and start again"
 
 
 @contextmanager

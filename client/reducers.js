@@ -131,7 +131,8 @@ export function health(run) {
 /**
  * The third cell: countdown first, then the active command, then what was done last.
  * @param {any} run RunDetail
- * @returns {{ busy: boolean, say: Say, what: "countdown" | "command" | "waiting" | "last" | "none", command: any | null }}
+ * @returns {{ busy: boolean, say: Say, what: "countdown" | "command" | "waiting" | "last" | "none", command: any | null, event?: any }}
+ * `event` is the countdown that a person cancelled, when nothing was commanded after it.
  */
 export function doing(run) {
   if (run.countdown)
@@ -141,7 +142,10 @@ export function doing(run) {
     return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
   if (run.state === "lost") return { busy: false, say: { key: "doing.waiting" }, what: "waiting", command: active };
   if (phaseNow(run) === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
-  const last = (run.commands ?? [])[0] ?? null;
+  const last = (run.commands ?? [])[0] ?? null,
+    calledOff = (run.events ?? []).find((/** @type {any} */ e) => e.type === "countdown.ended" && e.data.state === "cancelled");
+  if (calledOff && !(last && last.issued_at > calledOff.at))
+    return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: "last", command: null, event: calledOff };
   return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: last ? "last" : "none", command: last };
 }
 
@@ -227,7 +231,7 @@ export const remaining = (countdown, receivedAt, now) => Math.max(0, countdown.r
  */
 export function endsAt(run, now) {
   const left = (run.total_steps ?? NaN) - (run.step ?? NaN);
-  if (run.state !== "running" || !(left > 0)) return null;
+  if (run.state !== "running" || phaseNow(run) === "holding" || !(left > 0)) return null;
   const seconds = stepSeconds(run);
   return seconds === null ? null : new Date(now.getTime() + left * seconds * 1000);
 }

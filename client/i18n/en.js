@@ -90,6 +90,7 @@ export default {
   "act.done": "Done",
   "act.delete": "Delete",
   by: "by {who}",
+  "by.rule": "by rule {rule}",
 
   band: "Status of the run",
   "band.state": "State",
@@ -120,6 +121,7 @@ export default {
   "band.cancel_means": "Cancel to decide yourself.",
   "band.none_yet": "No command so far",
   "band.last": "Last:",
+  "band.called_off": "Last: countdown {said}",
   "band.last.rollback": "roll back to {step}",
   "band.last.stop": "stop",
   "health.healthy": "Healthy",
@@ -264,7 +266,8 @@ export default {
   "runs.no_match.text": "{count} runs without the filter.",
   "runs.clear": "Clear filter",
   "runs.empty": "No run yet",
-  "runs.empty.text": "Say once where this server is (lossguard login {url}), add these lines to your script and start it. The run shows up here within a second.",
+  "runs.empty.text":
+    "Say once where this server is (lossguard login {url}), add these lines to your script and start it. The run shows up here within a second.",
 
   "rollback.title": "Roll back {name}",
   "rollback.intro":
@@ -289,7 +292,7 @@ export default {
   "order.lost": "{steps} steps lost",
   "order.lost.one": "1 step lost",
   "order.data.replay": "Same batches again",
-  "order.data.skip": "Without the batches of the window",
+  "order.data.skip": "Without the batches in between",
   "order.clip": "clipped at {clip}",
   "order.clip.same": "clipping unchanged",
   "order.stop": ". ",

@@ -102,7 +102,7 @@ export function runView(host, id, shell) {
     patch(lists, [
       section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointTable(run)),
       section("alerts", t("alerts"), null, alertTable(run.alerts)),
-      section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run.commands)),
+      section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run)),
     ]);
     order?.redraw();
     tell();

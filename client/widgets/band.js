@@ -45,7 +45,7 @@ function stateCell(run, now) {
           ENDED.has(run.state) && run.ended_at
             ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}`
             : progress,
-          ends && phaseNow(run) !== "holding" && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }),
+          ends && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }),
           phaseNow(run) && t(`phase.${phaseNow(run)}`),
         ]);
   return h(
@@ -178,20 +178,30 @@ function doingText(run, state, now) {
     return dots([
       t(`command.state.${command.state}`),
       command.rollback ? t("band.target", { step: command.rollback.target_step }) : "",
-      by(command),
+      by(command, run),
       command.reason && `\u201c${command.reason}\u201d`,
+    ]);
+  if (state.event)
+    return dots([
+      t("band.called_off", { said: state.event.data.outcome }),
+      moment(new Date(state.event.at), now, { words: timeWords() }),
     ]);
   if (!command) return t("band.none_yet");
   const done = t(`band.last.${command.kind}`, { step: command.rollback?.target_step ?? command.step ?? "" });
   return dots([
     `${t("band.last")} ${done}, ${t(`command.state.${command.state}`)}`,
     moment(new Date(command.updated_at), now, { words: timeWords() }),
-    by(command),
+    by(command, run),
   ]);
 }
 
-/** @param {any} command */
-export const by = (command) => t("by", { who: command.issued_by });
+/** A person by name, a rule by its words. @param {any} command @param {any} run RunDetail */
+export function by(command, run) {
+  const rule = command.issued_by.startsWith("rule:") ? command.issued_by.slice(5) : null;
+  if (rule === null) return t("by", { who: command.issued_by });
+  const fired = run.alerts.find((/** @type {any} */ a) => a.rule_id === rule);
+  return t("by.rule", { rule: fired ? alertTitle(fired) : rule });
+}
 
 /** What a screen reader hears when the band changes its answer: states and alerts, never numbers. @param {any} run */
 export function spoken(run) {

@@ -1,6 +1,6 @@
 /** Lists on the run page and beyond: checkpoints with a verdict and its reason, alerts, commands with their history. */
 import { number, size, toNumber, valueFormat } from "../format.js";
-import { commandSteps } from "../reducers.js";
+import { ENDED, commandSteps } from "../reducers.js";
 import { runPath } from "../router.js";
 import { alertTitle, t } from "../i18n/index.js";
 import { by } from "./band.js";
@@ -10,7 +10,7 @@ import { alertState, severityBadge, table, th, verdict, when } from "./parts.js"
 /** @param {any} run RunDetail */
 export function checkpointTable(run) {
   if (run.checkpoints.length === 0) return h("div", { class: "card pad quiet" }, t("checkpoints.none"));
-  const target = run.proposal?.target;
+  const target = ENDED.has(run.state) ? null : run.proposal?.target; // nothing goes back in a run that is over
   const rows = [...run.checkpoints]
     .sort((a, b) => b.step - a.step || b.segment - a.segment)
     .map((c) =>
@@ -94,8 +94,9 @@ const steps = (alert) =>
     ? `${alert.onset_step}${alert.state === "resolved" ? "" : " \u2013"}`
     : `${alert.onset_step} \u2013 ${alert.resolved_step}`;
 
-/** @param {any[]} commands */
-export function commandList(commands) {
+/** @param {any} run RunDetail */
+export function commandList(run) {
+  /** @type {any[]} */ const commands = run.commands;
   if (commands.length === 0) return h("div", { class: "card pad quiet" }, t("commands.none"));
   return h(
     "div",
@@ -108,7 +109,7 @@ export function commandList(commands) {
           "div",
           {},
           h("b", { class: "strong" }, commandName(c)),
-          h("p", { class: ["failed", "rejected"].includes(c.state) ? "crit" : "soft" }, about(c)),
+          h("p", { class: ["failed", "rejected"].includes(c.state) ? "crit" : "soft" }, about(c, run)),
         ),
         h(
           "ol",
@@ -131,8 +132,8 @@ export function commandList(commands) {
 export const commandName = (c) =>
   c.kind === "rollback" && c.rollback ? t("command.rollback_to", { step: c.rollback.target_step }) : t(`command.${c.kind}`);
 
-/** Who, why, how, and how it ended. @param {any} c */
-function about(c) {
+/** Who, why, how, and how it ended. @param {any} c @param {any} run RunDetail */
+function about(c, run) {
   const how = c.rollback
     ? [
         t(`order.data.${c.rollback.data}`),
@@ -144,7 +145,7 @@ function about(c) {
         .join(", ")
     : "";
   return [
-    by(c),
+    by(c, run),
     " ",
     when(c.issued_at, { seconds: true }),
     c.reason && `, \u201c${c.reason}\u201d`,

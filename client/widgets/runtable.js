@@ -1,6 +1,6 @@
 /** The run list's parts: the strip of what needs you, the filters, the table. */
 import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou } from "../reducers.js";
+import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow } from "../reducers.js";
 import { runPath } from "../router.js";
 import { spark } from "../charts/spark.js";
 import { alertTitle, t, timeWords } from "../i18n/index.js";
@@ -216,6 +216,7 @@ function row(run, left) {
 
 /** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
 const reasonOf = (run, now) =>
+  (phaseNow(run) === "holding" ? t("phase.holding") : "") ||
   (run.state_reason === run.state ? "" : run.state_reason) ||
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })

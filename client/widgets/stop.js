@@ -41,13 +41,7 @@ export function openStop(context) {
           "div",
           {},
           h("h2", {}, t("stop.title", { name: run.name })),
-          h(
-            "p",
-            {},
-            intro(run, seconds),
-            " ",
-            resume ? t("stop.resume", { step: resume.step }) : t("stop.no_resume"),
-          ),
+          h("p", {}, intro(run, seconds), " ", resume ? t("stop.resume", { step: resume.step }) : t("stop.no_resume")),
         ),
       ),
       h(

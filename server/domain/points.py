@@ -6,6 +6,7 @@ A point is known by run, segment, series, rank and step; of several, the higher 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from trainer_agent.wire.messages import Batch, Column, Dropped, Numbered
 
@@ -21,6 +22,15 @@ class Point:
     step: int
     time: float
     value: float
+
+
+def agent_time(told: float, now: datetime) -> datetime:
+    """Seconds of the agent's clock as a time to show; `now` where that clock cannot be right."""
+    try:
+        time = datetime.fromtimestamp(told, UTC)
+    except (ValueError, OverflowError, OSError):  # not finite, or out of any calendar
+        return now
+    return min(time, now) if time.year >= 2000 else now
 
 
 def trim(batch: Batch, next_seq: int) -> Batch | None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from trainer_agent.wire.codec import from_json, to_json
@@ -17,7 +17,7 @@ from . import alerts
 from .alerts import FIRED, Alert, AlertOutcome, AlertStatus
 from .detectors import DETECTORS, State
 from .detectors.base import Verdict
-from .points import Point
+from .points import Point, agent_time
 from .rules import AlertRule, settings_of
 
 REPLAYED_POINTS: Final = 256
@@ -83,11 +83,7 @@ def episode_id(run_id: str, rule: AlertRule, point: Point) -> str:
 
 def time_of(point: Point, now: datetime) -> datetime:
     """When the point was made, by the agent's clock; `now` where that clock cannot be right."""
-    try:
-        told = datetime.fromtimestamp(point.time, UTC)
-    except (ValueError, OverflowError, OSError):  # not finite, or out of any calendar
-        return now
-    return min(told, now) if told.year >= 2000 else now
+    return agent_time(point.time, now)
 
 
 def to_parsed(rule: AlertRule, watch: Watch) -> dict[str, Any]:

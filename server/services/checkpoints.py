@@ -10,6 +10,7 @@ from server.domain import checkpoints as domain
 from server.domain.alerts import Alert
 from server.domain.checkpoints import Candidate, Choice, Judged
 from server.domain.events import Event, EventType
+from server.domain.points import agent_time
 from server.store import alerts as alerts_store
 from server.store import checkpoints as store
 from server.store import standing
@@ -37,11 +38,12 @@ def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datet
     from_steps = standing.read_from_steps(connection, run_id)
     sign = domain.sign_against(facts.segment, facts.step, alerts_store.signs(connection, run_id), from_steps)
     judged = domain.judge(facts, sign, needs_scaler=standing.has_loss_scaler(connection, run_id))
+    saved_at = agent_time(facts.time, now)  # a checkpoint told of late, by an agent that was cut off, was not saved late
     if known is None:
-        _save(connection, Checkpoint(run_id, facts, judged, now, now), None, now)
+        _save(connection, Checkpoint(run_id, facts, judged, saved_at, now), None, now)
         return
     again = (known.facts.segment, known.facts.step) != (facts.segment, facts.step)  # the name was used anew
-    taken = replace(known, facts=facts, saved_at=now if again else known.saved_at)
+    taken = replace(known, facts=facts, saved_at=saved_at if again else known.saved_at)
     if known.judged == judged:
         store.save_checkpoint(connection, taken)
     else:

@@ -91,6 +91,10 @@ test("a countdown comes before a command, a command before what was done last", 
   assert.equal(doing(run({ state: "lost", command })).say.key, "doing.waiting");
   assert.equal(doing(run({ phase: "holding" })).say.key, "doing.holding");
   assert.equal(doing(run({ commands: [{ kind: "rollback", state: "succeeded" }] })).what, "last");
+  const cancelled = { type: "countdown.ended", at: "2026-01-01T10:00:00Z", data: { state: "cancelled" } };
+  const after = { kind: "stop", state: "cancelled", issued_at: "2026-01-01T11:00:00Z" };
+  assert.equal(doing(run({ events: [cancelled] })).event, cancelled);
+  assert.equal(doing(run({ events: [cancelled], commands: [after] })).event, undefined);
   assert.equal(doing(run({ state: "stopped", commands: [{ kind: "stop", state: "succeeded" }] })).say.key, "doing.stopped");
 });
 

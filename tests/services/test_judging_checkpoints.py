@@ -39,6 +39,16 @@ def test_facts_are_kept_as_they_came_and_the_same_again_change_nothing(connectio
     assert len(data_of(connection, "checkpoint.changed")) == 1
 
 
+@pytest.mark.parametrize(("behind", "shown"), [(3600, 3600), (-3600, 0), (float("nan"), 0)])
+def test_a_checkpoint_told_of_late_was_not_saved_late_and_a_wrong_clock_is_not_believed(
+    connection, trainer, clock, behind, shown
+):
+    now = clock()
+    trainer.save(5, time=now.timestamp() - behind).send()
+    (checkpoint,) = store.read_checkpoints(connection, "run")
+    assert abs((now - checkpoint.saved_at).total_seconds() - shown) < 1
+
+
 def test_new_facts_that_leave_the_verdict_as_it_was_are_kept_and_not_told(connection, trainer, clock):
     trainer.save(5).send()
     clock.advance(5)

@@ -40,9 +40,7 @@ def test_facts_are_kept_as_they_came_and_the_same_again_change_nothing(connectio
 
 
 @pytest.mark.parametrize(("behind", "shown"), [(3600, 3600), (-3600, 0), (float("nan"), 0)])
-def test_a_checkpoint_told_of_late_was_not_saved_late_and_no_wrong_clock_is_believed(
-    connection, trainer, clock, behind, shown
-):
+def test_a_checkpoint_told_of_late_was_not_saved_late_and_no_wrong_clock_is_believed(connection, trainer, clock, behind, shown):
     now = clock()
     trainer.save(5, time=now.timestamp() - behind).send()
     (checkpoint,) = store.read_checkpoints(connection, "run")

@@ -23,8 +23,14 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
     environment = kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with (folder / "demo.err").open("w") as errors:
-        return subprocess.Popen(  # noqa: PLW1509  what runs before exec takes no lock
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=_interruptible
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            preexec_fn=_interruptible,  # noqa: PLW1509  it takes no lock
         )
 
 

@@ -102,6 +102,8 @@ class Sender:
         answer = self._answer
         if answer is None:
             return False
+        if answer.meaning is Meaning.GONE:
+            return self.delivery.stage is Stage.GONE  # or the run is about to be announced again, which may bring it back
         if answer.meaning in NEEDS_A_PERSON or self.delivery.is_start_refused:
             return True
         return is_ending and answer.meaning is Meaning.UNREACHABLE and self._attempts >= began + 2

@@ -78,7 +78,7 @@ def test_an_endpoint_is_added_tested_and_its_delivery_is_shown(site, page, recei
 
 
 def test_a_countdown_is_seen_and_cancelled_in_the_page_and_nothing_happens(site, train, page):
-    # kept firing: the loss is NaN once, and an alert that recovers on a slow machine would withdraw the countdown before the click
+    # kept firing: the loss is NaN once, and an alert that recovers before the click would withdraw the countdown
     rule = {"action": {"kind": "rollback", "countdown_seconds": 600}, "keep_firing_for_points": 10_000}
     default = {"action": {"kind": "notify"}, "keep_firing_for_points": 10}
     site.api.put("/api/rules/loss-not-finite", json=rule).raise_for_status()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from figures import figure, pytest_terminal_summary  # noqa: F401  for all tests
 
 from server.store.database import Database
 from server.store.tables import metadata

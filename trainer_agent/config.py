@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .errors import BadAddress, BadToken
+from .wire import crash
 
 DEFAULT_PROJECT = "default"
 
@@ -128,6 +129,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     draft = write_draft(path, content, mode)
     try:
         draft.replace(path)
+        crash.reach("file.renamed")
     except BaseException:
         with suppress(OSError):
             draft.unlink()
@@ -145,8 +147,10 @@ def write_draft(path: Path, content: bytes, mode: int = 0o644) -> Path:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
+            crash.reach("file.draft_written")
             os.fsync(file.fileno())
         Path(temporary).chmod(mode)
+        crash.reach("file.draft_synced")
     except BaseException:
         with suppress(OSError):
             Path(temporary).unlink()

@@ -20,6 +20,7 @@ from .batcher import Limits, cut
 from .spool import Spool
 from .transport import Answer, Meaning, Transport
 from .voice import Voice
+from .wire import crash
 from .wire.messages import Batch, Dropped, Reply
 
 AT_ONCE = 0.0
@@ -72,9 +73,17 @@ class Delivery:
         if self.stage is Stage.GONE:
             return NOTHING
         if self.stage is Stage.ANNOUNCING:
-            return self._react(self._transport.announce(self.spool.start), None)
+            crash.reach("announce.before_send")
+            answer = self._transport.announce(self.spool.start)
+            crash.reach("announce.answered")
+            return self._react(answer, None)
         batch = self._next_batch()
-        return NOTHING if batch is None else self._react(self._transport.send(batch), batch)
+        if batch is None:
+            return NOTHING
+        crash.reach("batch.before_send")
+        answer = self._transport.send(batch)
+        crash.reach("batch.answered")
+        return self._react(answer, batch)
 
     def _next_batch(self) -> Batch | None:
         first = self.spool.next_seq

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .config import replace_file
 from .voice import Voice
+from .wire import crash
 
 FILE_NAME = "run.json"
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
@@ -60,8 +61,10 @@ class Identity:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(draft, self._content())
+            crash.reach("identity.before_link")
             try:
                 os.link(draft, self._path)
+                crash.reach("identity.linked")
             finally:
                 draft.unlink()
         except FileExistsError:

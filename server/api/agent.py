@@ -12,11 +12,12 @@ from typing import Annotated, TypeVar
 import anyio
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
+from starlette.types import Receive, Scope, Send
 
 from server.domain.access import Caller
 from server.outbound.wakeups import Subscription
 from server.services import ingest, runs
-from trainer_agent.wire import codec
+from trainer_agent.wire import codec, crash
 from trainer_agent.wire.codec import WireError
 from trainer_agent.wire.messages import Batch, Heartbeat, Reply, RunStart
 
@@ -61,6 +62,10 @@ async def _take(
 ) -> Response:
     """Decode the body, run the use case in a unit of work, answer after its commit."""
     body = await request.body()
+    if kind is RunStart:
+        crash.reach("server.start_received")
+    elif kind is Batch:
+        crash.reach("server.batch_received")
     owner = caller.token_id or ""
 
     def work() -> tuple[str, Reply]:
@@ -118,4 +123,13 @@ async def _wait(read: Callable[[], Awaitable[Reply]], subscription: Subscription
 
 def _answer(request: Request, context: Context, run_id: str, reply: Reply) -> Response:
     base = context.settings.public_url or str(request.base_url).rstrip("/")
-    return Response(codec.encode(dataclasses.replace(reply, page_url=f"{base}/runs/{run_id}")), media_type="application/json")
+    crash.reach("server.before_reply")
+    return _Sent(codec.encode(dataclasses.replace(reply, page_url=f"{base}/runs/{run_id}")), media_type="application/json")
+
+
+class _Sent(Response):
+    """An answer whose leaving has a crash label."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
+        crash.reach("server.reply_sent")

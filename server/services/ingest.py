@@ -21,6 +21,7 @@ from server.store import runs as run_store
 from server.store import segments as segment_store
 from server.store.runs import Incarnation, Run
 from server.store.touched import touch
+from trainer_agent.wire import crash
 from trainer_agent.wire.messages import (
     Batch,
     CheckpointSaved,
@@ -52,7 +53,9 @@ def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: d
         raise OutOfOrder(life.next_seq)
     fresh = domain.trim(batch, life.next_seq)
     if fresh is not None:
+        crash.reach("server.batch_before_store")
         _Taking(connection, run, life, now).take(fresh)
+        crash.reach("server.batch_stored")
         life = replace(life, next_seq=fresh.last_seq + 1)
     return runs.reply(connection, life, now)
 

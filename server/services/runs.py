@@ -22,6 +22,7 @@ from server.store import countdowns as countdown_store
 from server.store import runs as store
 from server.store.runs import Incarnation, Run
 from server.store.touched import touch
+from trainer_agent.wire import crash
 from trainer_agent.wire import series as names
 from trainer_agent.wire.codec import number_to_json
 from trainer_agent.wire.messages import Heartbeat, Reply, RunStart
@@ -52,9 +53,11 @@ def start_run(connection: Connection, start: RunStart, owner_token_id: str, now:
     life = store.get_incarnation(connection, run.run_id, start.incarnation, start.rank)
     if life is None:
         life = Incarnation(run.run_id, start.incarnation, start.rank, 1, start.host[:MAX_NAME], start.pid, now, now)
+        crash.reach("server.start_before_store")
         store.add_incarnation(connection, life)
         if start.rank == 0:
             _take_up(connection, run, start, now)
+        crash.reach("server.start_stored")
     return reply(connection, life, now)
 
 

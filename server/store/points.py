@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from server.domain.points import Point
+from trainer_agent.wire import crash
 from trainer_agent.wire.messages import Column
 
 from . import summaries
@@ -60,6 +61,7 @@ def store_points(connection: sa.Connection, run_id: str, rank: int, incarnation:
     for segment, parts in sorted(by_segment.items()):
         key = {"run_id": run_id, "segment": segment, "rank": rank, "incarnation": incarnation}
         _append(connection, key, parts)
+        crash.reach("server.points_stored")
         summaries.add(connection, run_id, rank, segment, parts)
         _seal_if_full(connection, key)
 
@@ -102,9 +104,11 @@ def _seal(connection: sa.Connection, key: dict[str, Any]) -> None:
             by_series.setdefault(series, []).append(block)
     connection.execute(sa.delete(point_chunks).where(*small))
     connection.execute(sa.delete(point_batches).where(*tail))
+    crash.reach("server.seal_deleted")
     rows = [row for series, blocks in by_series.items() for row in _chunks(key, series, np.concatenate(blocks, axis=1))]
     if rows:
         connection.execute(sa.insert(point_chunks), rows)
+    crash.reach("server.sealed")
 
 
 def _chunks(key: dict[str, Any], series: str, block: Block) -> Iterable[dict[str, Any]]:

@@ -16,6 +16,8 @@ from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
+from trainer_agent.wire import crash
+
 from .touched import take_touched
 
 T = TypeVar("T")
@@ -131,6 +133,8 @@ class Writer:
             take_touched(connection)
             for job in group:
                 touched.update(self._attempt(connection, job))
+            crash.reach("server.before_commit")
+        crash.reach("server.committed")
         return touched
 
     def _attempt(self, connection: sa.Connection, job: _Job) -> dict[str, int]:

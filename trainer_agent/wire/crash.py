@@ -1,0 +1,119 @@
+"""Crash labels: the named points on a record's way at which a test lets the process die.
+
+    LOSSGUARD_CRASH_AT=segment.written       SIGKILL of this very process when it gets there
+    LOSSGUARD_CRASH_AT=segment.written:3     the third time
+    LOSSGUARD_CRASH_LOG=FILE                 a line for each label that is reached: label, count, monotonic nanoseconds, pid
+
+Both sides have them, so they live where both may look. Neither variable set, `reach` is one comparison. It is called by the
+threads that write, send and store; never by `log()`, and never while a lock is held that another process waits for.
+
+`LABELS` is the whole list, and a test holds it against the source.
+"""
+
+import itertools
+import os
+import signal
+import time
+from collections import defaultdict
+from pathlib import Path
+
+LABELS = {
+    # the trainer's files
+    "file.draft_written": "a file that replaces another is written beside it, and not on the disk yet",
+    "file.draft_synced": "it is on the disk, under its draft's name",
+    "file.renamed": "it has the name",
+    "identity.before_link": "the run's id is on the disk and not in its place",
+    "identity.linked": "the run's id is in its place; its draft is still there",
+    "spool.folder_made": "the folder of a new spool is there, empty",
+    "spool.locked": "its lock is held; it has no head yet",
+    "spool.head_written": "its head is there; it has no segment file yet",
+    "segment.created": "a segment file is there, empty",
+    "segment.before_write": "frames are made and not written",
+    "segment.written": "they are written and not noted",
+    "segment.before_cut_back": "a write broke off half way; what it left is still there",
+    "segment.cut_back": "what it left is cut off again",
+    "segment.closed": "a full segment file is closed and waits to be synced",
+    "sync.before": "a segment file is about to be synced",
+    "sync.file_synced": "its content is on the disk, its name perhaps not",
+    "sync.folder_synced": "its name is on the disk too",
+    "tail.before_cut": "a spool of a dead process has a torn tail",
+    "tail.cut": "the torn tail is cut",
+    "damage.before_keep": "damaged bytes are found and not kept aside yet",
+    "damage.kept": "damaged bytes are kept aside",
+    "thin.before": "the oldest segment file is about to give up its points",
+    "thin.done": "it is replaced by one without them",
+    "refused.before_keep": "the server refused a record, which is not kept aside yet",
+    "refused.kept": "it is kept aside; nothing was sent in its place yet",
+    "tend.before_unlink": "a segment file is wholly acknowledged",
+    "tend.unlinked": "it is deleted",
+    "end.before_unlink": "the server has everything; all files of the spool are there",
+    "end.segments_unlinked": "its segment files are deleted",
+    "end.head_unlinked": "its head is deleted",
+    "end.lock_unlinked": "its lock is deleted, the folder is empty",
+    "end.folder_removed": "the folder is gone",
+    # the trainer's requests
+    "announce.before_send": "a run start is about to be sent",
+    "announce.answered": "its answer is read and not acted on",
+    "batch.before_send": "a batch is cut and about to be sent",
+    "request.written": "the bytes of a request have left; no answer yet",
+    "batch.answered": "the answer to a batch is read and not acted on",
+    "ack.before": "the server has more; that is not noted yet",
+    "ack.done": "it is noted",
+    # the server
+    "server.start_received": "the body of a run start is read",
+    "server.start_before_store": "a run start is about to be stored",
+    "server.start_stored": "it is stored and not committed",
+    "server.batch_received": "the body of a batch is read",
+    "server.batch_before_store": "a batch is about to be stored",
+    "server.points_stored": "some of its points are stored, the rest is not",
+    "server.seal_deleted": "points are on their way from batches to a chunk: deleted there, not yet here",
+    "server.sealed": "they have arrived",
+    "server.batch_stored": "the whole batch is stored and not committed",
+    "server.before_commit": "a group of writes is about to be committed",
+    "server.committed": "it is committed; nobody knows yet",
+    "server.before_reply": "a reply is about to be written",
+    "server.reply_sent": "it has left",
+}
+
+
+class _Plan:
+    """Where to die, and where to write down what was reached."""
+
+    def __init__(self, at: str, log: str) -> None:
+        self._label, _, count = at.partition(":")
+        self._count = int(count or 1)
+        self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if log else None
+        self._counters: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
+
+    def reach(self, label: str) -> None:
+        count = next(self._counters[label])
+        if self._log is not None:
+            os.write(self._log, f"{label} {count} {time.monotonic_ns()} {os.getpid()}\n".encode())
+        if label == self._label and count == self._count:
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+_plan: _Plan | None = None
+
+
+def arm(at: str = "", log: Path | str = "") -> None:
+    """From now on the process dies at `at` ("label" or "label:n"), and writes what it reaches to `log`. Both empty: neither.
+
+    Raises:
+        ValueError: there is no such label, or n is no number.
+        OSError: the log cannot be opened.
+    """
+    global _plan  # noqa: PLW0603  one process, one plan
+    if at and at.partition(":")[0] not in LABELS:
+        raise ValueError(f"there is no crash label {at!r}")
+    _plan = _Plan(at, str(log)) if at or log else None
+
+
+def reach(label: str) -> None:
+    """Tells that the process is at `label`. Thread: any but the training thread."""
+    if _plan is not None:
+        _plan.reach(label)
+
+
+if "LOSSGUARD_CRASH_AT" in os.environ or "LOSSGUARD_CRASH_LOG" in os.environ:
+    arm(os.environ.get("LOSSGUARD_CRASH_AT", ""), os.environ.get("LOSSGUARD_CRASH_LOG", ""))

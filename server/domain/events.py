@@ -20,6 +20,8 @@ class EventType(StrEnum):
     RUN_FINISHED = "run.finished"
     RUN_FAILED = "run.failed"
     RUN_STOPPED = "run.stopped"
+    RUN_INCARNATION_ENDED = "run.incarnation_ended"
+    """How an earlier process of a run ended, learned while a newer one speaks for it."""
     RUN_RECORDS_DROPPED = "run.records_dropped"
     CHECKPOINT_CHANGED = "checkpoint.changed"
     ALERT_FIRING = "alert.firing"
@@ -41,6 +43,10 @@ class EventType(StrEnum):
     WEBHOOK_CHANGED = "webhook.changed"
     WEBHOOK_DISABLED = "webhook.disabled"
     WEBHOOK_TEST = "webhook.test"
+
+
+ENDS = (EventType.RUN_FINISHED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_INCARNATION_ENDED)
+"""The events that say how a process of a run ended; their `incarnation` says which."""
 
 
 @dataclass(frozen=True, slots=True)

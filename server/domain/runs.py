@@ -3,6 +3,7 @@
     created -> running <-> paused
     running, paused <-> lost            no word by the deadline; any word brings it back
     any of these -> finished | failed | stopped
+    any of these -> itself              an earlier process turns out to have ended; told, and nothing else
 
 `heard` is any message of the agent; `started` is the start of an incarnation, which also reopens an ended run (a restart in
 the same folder goes on with the same run). Late records after an end are stored and change nothing here.
@@ -29,7 +30,11 @@ class RunInput(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
+    EARLIER_ENDED = "earlier_ended"
 
+
+NO_WORD = frozenset({RunInput.SILENT, RunInput.EARLIER_ENDED})
+"""What does not say that the run is alive."""
 
 ENDED = frozenset({RunState.FINISHED, RunState.FAILED, RunState.STOPPED})
 
@@ -46,6 +51,7 @@ TRANSITIONS: dict[tuple[RunState, RunInput], tuple[RunState, EventType | None]] 
     (RunState.RUNNING, RunInput.SILENT): (RunState.LOST, EventType.RUN_LOST),
     (RunState.PAUSED, RunInput.SILENT): (RunState.LOST, EventType.RUN_LOST),
     **{(state, end): outcome for end, outcome in _ENDS.items() for state in RunState if state not in ENDED},
+    **{(state, RunInput.EARLIER_ENDED): (state, EventType.RUN_INCARNATION_ENDED) for state in RunState},
 }
 
 END_INPUT = {
@@ -77,5 +83,5 @@ def step(status: RunStatus, what: RunInput, now: datetime) -> RunOutcome:
     state, event = TRANSITIONS.get((status.state, what), (status.state, None))
     if state in ENDED:
         return RunOutcome(RunStatus(state, None), event)
-    deadline = status.deadline_at if what is RunInput.SILENT else now + LOST_AFTER
+    deadline = status.deadline_at if what in NO_WORD else now + LOST_AFTER
     return RunOutcome(RunStatus(state, None if state is RunState.LOST else deadline), event)

@@ -16,6 +16,7 @@ from server.domain.runs import END_INPUT, ENDED, RunInput
 from server.services import checkpoints, commands, evaluation, runs
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
+from server.store import events as event_store
 from server.store import points as point_store
 from server.store import runs as run_store
 from server.store import segments as segment_store
@@ -86,9 +87,12 @@ class _Taking:
         self.leads = runs.leads(connection, life)
 
     def take(self, fresh: Batch) -> None:
-        """Word that the run lives, then points and records in their order, then what is expected next."""
+        """Word that the run lives, then points and records in their order, then what is expected next.
+
+        A batch with the end in it is no such word: what a killed process left is brought by another.
+        """
         touch(self.connection, self.run.run_id)
-        if self.leads:
+        if self.leads and not any(isinstance(numbered.record, RunEnded) for numbered in fresh.records):
             self.run = runs.advance(self.connection, self.run, RunInput.HEARD, self.now, text="Heard again")
         for entry in domain.in_order(fresh):
             if isinstance(entry, Numbered):
@@ -165,15 +169,26 @@ class _Taking:
 
     def _ended(self, wire: RunEnded) -> None:
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
-        if not self.leads or self.run.state in ENDED:
-            return
+        if event_store.tells_end_of(self.connection, self.run.run_id, self.life.incarnation):
+            return  # the first word on how a process ended stands: what is found in its folder later may be less than it knew
         words = wire.reason.value.replace("_", " ")
-        text = f"{words}: {wire.detail}" if wire.detail else words
-        what = END_INPUT[wire.reason]
-        self.run = runs.advance(
-            self.connection, self.run, what, self.now, text=text[0].upper() + text[1:], reason=wire.detail or words
-        )
-        evaluation.run_ended(self.connection, self.run.run_id, self.now)
+        text, reason = f"{words}: {wire.detail}" if wire.detail else words, wire.detail or words
+        if not self.leads:
+            self._earlier_ended(wire, text, reason)
+        elif self.run.state not in ENDED:
+            self._advance(END_INPUT[wire.reason], text[0].upper() + text[1:], reason)
+            evaluation.run_ended(self.connection, self.run.run_id, self.now)
+
+    def _earlier_ended(self, wire: RunEnded, text: str, reason: str) -> None:
+        """A newer process speaks for the run already, and goes on."""
+        where = "" if wire.step is None else f" at step {wire.step}"
+        run = self.run
+        self.run = replace(run, step=wire.step)  # the event is of that step, not of where the newer process is
+        self._advance(RunInput.EARLIER_ENDED, f"An earlier process of this run ended{where}: {text}", reason)
+        self.run = run
+
+    def _advance(self, what: RunInput, text: str, reason: str) -> None:
+        self.run = runs.advance(self.connection, self.run, what, self.now, text=text, reason=reason, life=self.life)
 
     def _set(self, **values: int) -> None:
         """Change the run, in the table and in hand: what is told next speaks of where the run is by then."""

@@ -140,18 +140,30 @@ def leads(connection: Connection, life: Incarnation) -> bool:
     return life.rank == 0 and store.newest_incarnation(connection, life.run_id) == life.incarnation
 
 
-def advance(connection: Connection, run: Run, what: RunInput, now: datetime, *, text: str = "", reason: str = "") -> Run:
-    """The run after `what`: its state saved, and told where it is worth telling, in the words of `text`."""
+def advance(
+    connection: Connection,
+    run: Run,
+    what: RunInput,
+    now: datetime,
+    *,
+    text: str = "",
+    reason: str = "",
+    life: Incarnation | None = None,
+) -> Run:
+    """The run after `what`: its state saved, and told where it is worth telling, in the words of `text`.
+
+    `life` is the one that ended, where `what` is the end of one.
+    """
     outcome = domain.step(run.status, what, now)
     values: dict[str, Any] = {"state": outcome.status.state, "deadline_at": outcome.status.deadline_at}
-    if what is not RunInput.SILENT:
+    if what not in domain.NO_WORD:
         values["heard_at"] = now
     if outcome.status.state is not run.state:
         values |= _entered(outcome.status.state, reason, now)
     store.update(connection, run.run_id, values)
     run = replace(run, **values)
     if outcome.event is not None:
-        data = {"name": run.name, "text": text, "reason": reason}
+        data = {"name": run.name, "text": text, "reason": reason} | ({} if life is None else {"incarnation": life.incarnation})
         record(connection, Event(outcome.event, now, run.run_id, run.step, run.segment, data))
     return run
 

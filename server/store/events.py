@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from server.domain.events import Event, EventType
+from server.domain.events import ENDS, Event, EventType
 from trainer_agent.wire.codec import to_json
 
 from .tables import events
@@ -44,6 +44,12 @@ def newest(
         query = query.where(events.c.type.in_([each.value for each in types]))
     rows = connection.execute(query.order_by(events.c.event_id.desc()).limit(limit))
     return [_event(row) for row in rows]
+
+
+def tells_end_of(connection: sa.Connection, run_id: str, incarnation: str) -> bool:
+    """Whether it has been told how this incarnation ended."""
+    query = sa.select(events.c.data).where(events.c.run_id == run_id, events.c.type.in_([each.value for each in ENDS]))
+    return any(json.loads(data).get("incarnation") == incarnation for data in connection.execute(query).scalars())
 
 
 def _event(row: sa.Row[Any]) -> StoredEvent:

@@ -93,6 +93,7 @@ def test_an_alert_goes_out_when_it_is_loud_enough(loud, least):
         (EventType.COUNTDOWN_STARTED, Severity.WARNING),
         (EventType.RUN_STOPPED, Severity.WARNING),
         (EventType.COMMAND_SUCCEEDED, Severity.WARNING),
+        (EventType.RUN_INCARNATION_ENDED, Severity.WARNING),
         (EventType.RUN_LOST, Severity.CRITICAL),
         (EventType.RUN_FAILED, Severity.CRITICAL),
         (EventType.COMMAND_FAILED, Severity.CRITICAL),
@@ -109,7 +110,7 @@ def test_other_events_have_a_loudness_of_their_own(type_, least):
 def test_everything_else_stays_inside():
     sent = {
         "alert.firing", "alert.resolved", "run.lost", "run.failed", "run.stopped", "run.finished", "countdown.started",
-        "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test",
+        "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test", "run.incarnation_ended",
     }  # fmt: skip
     for type_ in EventType:
         if type_.value not in sent:

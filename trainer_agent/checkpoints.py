@@ -68,6 +68,10 @@ class Catalogue:
         """Takes a checkpoint in, in place of an older one of the same id."""
         self._known[facts.checkpoint_id] = facts
 
+    def known(self) -> list[CheckpointSaved]:
+        """All of them, oldest first: by segment, then by step."""
+        return sorted(self._known.values(), key=lambda facts: (facts.segment, facts.step))
+
     def facts(self, checkpoint_id: str) -> CheckpointSaved | None:
         """What is true of it; None when this run has no such checkpoint."""
         return self._known.get(checkpoint_id)

@@ -117,22 +117,37 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
 
 
 def stored_weights(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights in the files of a checkpoint, by name in order, one at a time; tied ones once.
+    """The weights in the files of a checkpoint, by name in order, one at a time; in safetensors tied ones once.
 
     Raises:
-        Incomplete: they are not kept as safetensors.
+        Incomplete: there are none, or none that can be read without running code of theirs.
     """
+    paths = sorted(directory.glob("*.safetensors"))
+    if not paths:
+        yield from _pickled_weights(sorted(directory.glob("pytorch_model*.bin")))
+        return
     from safetensors import safe_open
 
     homes: dict[str, Path] = {}
-    for path in sorted(directory.glob("*.safetensors")):
+    for path in paths:
         with safe_open(path, "pt") as file:
             homes.update(dict.fromkeys(file.keys(), path))
-    if not homes:
-        raise Incomplete("its weights are not kept as safetensors")
     for name in sorted(homes):
         with safe_open(homes[name], "pt") as file:
             yield name, file.get_tensor(name)
+
+
+def _pickled_weights(paths: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
+    state: dict[str, Any] = {}
+    try:
+        for path in paths:
+            state |= torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        raise Incomplete(f"its weights cannot be read: {type(error).__name__}") from None
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise Incomplete("its weights are kept neither as safetensors nor as pytorch_model.bin")
+    yield from sorted(tensors.items())
 
 
 def changed_file(facts: CheckpointSaved, directory: Path) -> str:

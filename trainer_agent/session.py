@@ -24,11 +24,11 @@ from .inspection import Save
 from .monitor import Monitor
 from .policy import Policy
 from .probes import Probes, Reading, nonfinite_tensor
-from .rollback import Refused, Restored, Target, check_files, choose, restored
+from .rollback import Refused, Restored, Target, check_files, choose, restored, unfit
 from .system import SystemSampler
 from .voice import Voice
 from .wire.commands import Command, RollbackPayload
-from .wire.messages import SegmentStarted
+from .wire.messages import CheckpointSaved, SegmentStarted
 from .wire.vocabulary import CommandKind, CommandState, DataMode, EndReason, Phase, SegmentCause
 
 INSPECT_SECONDS = 30.0
@@ -208,6 +208,13 @@ class Session:
         self.probes.restart_clock()
         self._save_began = time.monotonic()
 
+    def inspected(self) -> list[tuple[CheckpointSaved, bool]]:
+        """The checkpoints inspected so far, oldest first, each with whether it is fit to go back to."""
+        self._take_inspected()
+        verdicts, scaler = self._monitor.verdicts(), self.probes.has_scaler
+        known = self._catalogue.known()
+        return [(facts, not unfit(facts, verdicts.get(facts.checkpoint_id), needs_scaler=scaler)) for facts in known]
+
     def _take_inspected(self) -> None:
         for facts in self._inspector.take_done():
             self._catalogue.add(facts)
@@ -226,6 +233,13 @@ class Session:
         if target is not None:
             self._leaving, self.decision = target, Decision()
         return target
+
+    def rollback_failed(self, reason: str) -> None:
+        """The target that was taken cannot be loaded; nothing was touched, and the training goes on as it was."""
+        target, self._leaving = self._leaving, None
+        if target is not None:
+            self._control.answer(target.command_id, CommandState.FAILED, self._step, reason)
+        self._monitor.set_phase(Phase.TRAINING)
 
     def _find(self, command: Command, step: int) -> Target:
         self._inspector.wait(INSPECT_SECONDS)

@@ -120,13 +120,13 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Puts a file in place whole or not at all.
+def replace_file(path: Path, content: bytes, mode: int = 0o644, *, is_synced: bool = True) -> None:
+    """Puts a file in place whole or not at all; after a power cut too, unless `is_synced` is False.
 
     Raises:
         OSError
     """
-    draft = write_draft(path, content, mode)
+    draft = write_draft(path, content, mode, is_synced=is_synced)
     try:
         draft.replace(path)
         crash.reach("file.renamed")
@@ -136,7 +136,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
         raise
 
 
-def write_draft(path: Path, content: bytes, mode: int = 0o644) -> Path:
+def write_draft(path: Path, content: bytes, mode: int = 0o644, *, is_synced: bool = True) -> Path:
     """A finished file beside `path`, on the disk and ready to be renamed to it.
 
     Raises:
@@ -148,7 +148,8 @@ def write_draft(path: Path, content: bytes, mode: int = 0o644) -> Path:
             file.write(content)
             file.flush()
             crash.reach("file.draft_written")
-            os.fsync(file.fileno())
+            if is_synced:
+                os.fsync(file.fileno())
         Path(temporary).chmod(mode)
         crash.reach("file.draft_synced")
     except BaseException:

@@ -92,7 +92,10 @@ class Delivery:
         start = self.spool.start
         envelope = Batch(start.run_id, start.incarnation, start.rank, first, first, time.time())
         last = None if self._suspect is None else first + (self._suspect - first) // 2
-        return cut(envelope, self.spool.entries(first), replace(self._limits, last=last))
+        batch = cut(envelope, self.spool.entries(first), replace(self._limits, last=last))
+        while self.spool.damage:  # found while reading
+            self._voice.say("damage", self.spool.damage.pop(0))
+        return batch
 
     def _react(self, answer: Answer, batch: Batch | None) -> float:
         self.last_answer = answer

@@ -95,27 +95,33 @@ def frame(entry: Entry) -> bytes:
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def frames(data: bytes) -> Iterator[Frame]:
-    """The whole frames of a file, up to the first that is torn; checksums are left to `read`."""
-    position = len(MAGIC) if data.startswith(MAGIC) else len(data)
-    while position + _HEAD.size + _SPAN.size <= len(data):
-        length, _ = _HEAD.unpack_from(data, position)
-        end = position + _HEAD.size + length
-        if not _SPAN.size < length <= _MAX_PAYLOAD or end > len(data):
-            return
-        first, last = _SPAN.unpack_from(data, position + _HEAD.size)
-        yield Frame(first, last, position, end)
-        position = end
+def frame_at(data: bytes, position: int) -> Frame | None:
+    """The frame that `position` says it begins, if it fits into the data; checksums are left to `is_sound`."""
+    if position + _HEAD.size + _SPAN.size > len(data):
+        return None
+    length, _ = _HEAD.unpack_from(data, position)
+    end = position + _HEAD.size + length
+    if not _SPAN.size < length <= _MAX_PAYLOAD or end > len(data):
+        return None
+    first, last = _SPAN.unpack_from(data, position + _HEAD.size)
+    return Frame(first, last, position, end)
+
+
+def is_sound(data: bytes, place: Frame) -> bool:
+    """Whether the checksum of a frame is right."""
+    checksum: int = _HEAD.unpack_from(data, place.start)[1]
+    return zlib.crc32(memoryview(data)[place.start + _HEAD.size : place.end]) == checksum
+
+
+def holds_points(data: bytes, place: Frame) -> bool:
+    """Whether a frame says that it holds points, which take one number each."""
+    return data[place.start + _HEAD.size + _SPAN.size] == _IS_POINTS
 
 
 def read(data: bytes, place: Frame) -> Entry | None:
-    """The entry of a frame; None when it is damaged."""
-    _, checksum = _HEAD.unpack_from(data, place.start)
-    body = data[place.start + _HEAD.size : place.end]
-    if zlib.crc32(body) != checksum:
-        return None
+    """The entry of a sound frame; None when it is none that this version knows."""
     try:
-        return _unpack(place, body[_SPAN.size :])
+        return _unpack(place, data[place.start + _HEAD.size + _SPAN.size : place.end])
     except (ValueError, struct.error, IndexError, TypeError):  # sound bytes of another version
         return None
 

@@ -4,14 +4,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .entries import Entry, Points, dropped, frames, last_seq, read
+from .entries import Entry, Frame, Points, dropped, last_seq, read
 from .errors import NotASpool
-from .wire import codec
+from .salvage import Damage, damaged_end, scan
+from .wire import codec, crash
 from .wire.messages import Dropped, Numbered, RunStart
+
+QUARANTINE = "quarantine.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +58,73 @@ def read_start(directory: Path) -> RunStart:
         raise NotASpool(f"{directory} ({type(error).__name__}).") from None
 
 
-def read_file(path: Path, first: int) -> Iterator[Entry]:
-    """The sound entries of a file that reach `first` or beyond. What follows a damaged frame is not trusted."""
+OnDamage = Callable[[Damage, bytes], None]
+
+
+def read_file(path: Path, first: int, known: SegmentFile | None = None, on_damage: OnDamage | None = None) -> Iterator[Entry]:
+    """The sound entries of a file that reach `first` or beyond. What is damaged there goes to `on_damage`.
+
+    Args:
+        path: the file, named by its first number.
+        first: the number from which on its entries are wanted.
+        known: what is known of it: it is read so far and no further, since it may be written at this very moment.
+        on_damage: takes a damage and its bytes.
+    """
     try:
-        data = path.read_bytes()
+        data = path.read_bytes()[: known.size if known else None]
     except OSError:  # acknowledged and deleted meanwhile, or gone: the numbers are then filled
         return
-    for place in frames(data):
-        if place.last >= first:
-            entry = read(data, place)
-            if entry is None:
-                return
+    for place in scan(data, int(path.stem), known.last if known else None):
+        if place.last < first and place.first <= place.last:
+            continue
+        entry = read(data, place) if isinstance(place, Frame) else None  # None too for sound bytes of another version
+        if entry is not None:
             yield entry
+        elif on_damage is not None:
+            on_damage(Damage(place.start, place.end, place.first, place.last), data[place.start : place.end])
+
+
+def find_files(directory: Path) -> list[SegmentFile]:
+    """The segment files a dead process left, oldest first; the torn end of the last is cut, and drafts are deleted.
+
+    Raises:
+        OSError, ValueError
+    """
+    for draft in directory.glob(".*.tmp"):
+        draft.unlink(missing_ok=True)
+    paths = sorted(path for path in directory.glob("*.seg") if path.stem.isdecimal())
+    while paths and not (tail := cut_torn_tail(paths[-1])):
+        paths.pop()
+    if not paths:
+        return []
+    firsts = [int(path.stem) for path in paths]
+    lasts = [first - 1 for first in firsts[1:]] + [tail]
+    sizes = [path.stat().st_size for path in paths]
+    return [SegmentFile(*parts) for parts in zip(paths, firsts, lasts, sizes, strict=True)]
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Cuts a file after its last whole, sound frame; the number of that one, 0 when there is none (the file is deleted)."""
-    data = path.read_bytes()
-    end, last = 0, 0
-    for place in frames(data):
-        if read(data, place) is None:
-            break
-        end, last = place.end, place.last
-    if not end:
-        path.unlink()
-    elif end < len(data):
-        os.truncate(path, end)
-    return last
+    """Cuts what breaks off in the middle at the end of a file; the last number that is left, 0 for none (the file is deleted)."""
+    data, first = path.read_bytes(), int(path.stem)
+    end, last = 0, first - 1
+    for place in scan(data, first):
+        if isinstance(place, Frame):
+            end, last = place.end, place.last
+        elif place.end == len(data):
+            end, last = damaged_end(data, place.start, last + 1)
+    if last < first or end < len(data):
+        crash.reach("tail.before_cut")
+        path.unlink() if last < first else os.truncate(path, end)
+        crash.reach("tail.cut")
+    return last if last >= first else 0
+
+
+def keep_aside(directory: Path, name: str, content: bytes) -> None:
+    """Keeps damaged bytes in a file of their own, once."""
+    crash.reach("damage.before_keep")
+    with suppress(OSError), (directory / name).open("xb") as file:
+        file.write(content)
+    crash.reach("damage.kept")
 
 
 def thinned(entries: list[Entry]) -> tuple[list[Entry], int]:
@@ -99,13 +143,39 @@ def thinned(entries: list[Entry]) -> tuple[list[Entry], int]:
     return out, lost
 
 
-def lock_file(handle: int) -> None:
-    """Locks an open file for this process until the handle is closed.
+def take_lock(directory: Path) -> int:
+    """The handle of the lock of a spool, held until it is closed.
 
     Raises:
-        BlockingIOError: another holds it.
+        BlockingIOError: another process holds it.
         OSError
     """
+    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _lock_file(handle)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def remove(directory: Path, files: list[SegmentFile]) -> None:
+    """Deletes the files that are a spool's, and the folder if nothing else is in it (what was kept aside stays)."""
+    crash.reach("end.before_unlink")
+    with suppress(OSError):
+        for file in files:
+            file.path.unlink(missing_ok=True)
+        crash.reach("end.segments_unlinked")
+        if not (directory / QUARANTINE).exists() and not any(directory.glob("*.damaged")):
+            (directory / "start.json").unlink(missing_ok=True)
+            crash.reach("end.head_unlinked")
+            (directory / "lock").unlink(missing_ok=True)
+            crash.reach("end.lock_unlinked")
+            directory.rmdir()
+            crash.reach("end.folder_removed")
+
+
+def _lock_file(handle: int) -> None:
     if sys.platform == "win32":  # pragma: no cover
         import msvcrt
 

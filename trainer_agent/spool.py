@@ -3,13 +3,16 @@
     <directory>/start.json                 the RunStart, so that a later process can send what is left
     <directory>/lock                       held by the one process that sends from here
     <directory>/<first seq>.seg            frames (see `entries`), appended to; a torn tail is cut at the next open
+    <directory>/<first seq>-<at>.damaged   bytes of such a file that were no frame any more; what lies around them is sent
     <directory>/quarantine.jsonl           records the server would not take
 
 The newest entries are also in memory (`hot`), so a disk that fails costs nothing while the server takes them. Past its bound the
 oldest *points* on disk become one counted `Dropped`; other records stay. Numbers never get a hole.
 
-Not synced to the disk at each write: the page cache survives the death of the process, and a power cut costs what the kernel
-had not written yet.
+What is written outlives the process at once, since the page cache does. A power cut costs at most the segment file that was open,
+1 MiB of frames: a file that is full is synced, and so is its name, when the next one is begun (and the open one when the spool is
+closed with something in it). `syncer` does that on a thread of its own, so until the disk has answered the file before is at risk
+too. Without a sync the kernel writes within some 30 s anyway.
 
 Thread: one writer calls `write` and `tend` and owns the files; the sender calls `entries`, `acknowledge` and `set_aside`.
 The lock is held over memory only, so a disk that never answers holds up the writer alone.
@@ -22,19 +25,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .config import replace_file
 from .entries import MAGIC, Entry, Points, clip, dropped, frame, last_seq, without_holes
 from .errors import NotASpool, SpoolInUse
-from .segments import SegmentFile, cut_torn_tail, lock_file, read_file, read_start, thinned
-from .wire import codec
+from .salvage import Damage
+from .segments import QUARANTINE, SegmentFile, find_files, keep_aside, read_file, read_start, remove, take_lock, thinned
+from .syncer import Syncer
+from .wire import codec, crash
 from .wire.messages import RunStart
 
 MAX_BYTES = 1 << 30
 SEGMENT_BYTES = 1 << 20
 HOT_ENTRIES = 4096
 RETRY_SECONDS = 1.0
+SYNC_SECONDS = 0.5
+"""How long the end of a process waits for the disk to have what the server has not."""
 
 
 class Spool:
@@ -54,7 +62,9 @@ class Spool:
         self.next_seq = 1
         """What the server expects next, as far as is known here."""
         self.dropped = 0
-        """Points lost on this side: to the bound, or to a disk that could not be written."""
+        """Records lost on this side: to the bound, to a disk that could not be written, or to damage."""
+        self.damage: list[str] = []
+        """Sentences about damage found, for whoever speaks to the user; they are taken out there."""
         self.trouble = ""
         """Why the disk is not written now; empty when it is."""
         self._max_bytes, self._segment_bytes, self._clock = max_bytes, segment_bytes, clock
@@ -62,6 +72,8 @@ class Spool:
         self._hot: list[Entry] = []
         self._files: list[SegmentFile] = []
         self._aside: dict[int, str] = {}
+        self._damaged: set[str] = set()
+        self._syncer = Syncer()
         self._written = 0
         self._retry_at = 0.0
         self._active: int | None = None
@@ -83,7 +95,7 @@ class Spool:
         """
         spool = cls(directory, read_start(directory))
         try:
-            spool._take_lock()
+            spool._lock = take_lock(directory)
         except BlockingIOError:
             raise SpoolInUse(str(directory)) from None
         except OSError as error:
@@ -113,7 +125,9 @@ class Spool:
         """Deletes what the server has, and keeps the bound. Thread: writer."""
         try:
             while self._files and self._files[0].last < self.next_seq and self._files[0] is not self._active_file():
+                crash.reach("tend.before_unlink")
                 self._files[0].path.unlink(missing_ok=True)
+                crash.reach("tend.unlinked")
                 with self._memory:
                     del self._files[0]
             while sum(file.size for file in self._files) > self._max_bytes and self._thin_oldest():
@@ -133,26 +147,31 @@ class Spool:
 
     def acknowledge(self, next_seq: int) -> None:
         """The server has everything below `next_seq`. Thread: sender."""
+        crash.reach("ack.before")
         with self._memory:
             self.next_seq = next_seq
             keep = next((i for i, entry in enumerate(self._hot) if last_seq(entry) >= next_seq), len(self._hot))
             del self._hot[:keep]
+        crash.reach("ack.done")
 
     def set_aside(self, entry: Entry, reason: str) -> None:
         """Keeps a record the server will not take in a file of its own; a `Dropped` goes in its place. Thread: sender."""
         with self._memory:
             self._aside[entry.seq] = reason
             self.dropped += 1
+        crash.reach("refused.before_keep")
         with suppress(OSError, ValueError, TypeError):
             line = json.dumps({"reason": reason, "entry": codec.to_json(entry)}, allow_nan=False)
-            with (self.directory / "quarantine.jsonl").open("a", encoding="utf-8") as file:
+            with (self.directory / QUARANTINE).open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
+        crash.reach("refused.kept")
 
     def close(self) -> None:
         """Lets go of the files; the folder goes too when the server has everything. Thread: the last to use it."""
         self._close_active()
+        self._syncer.finish(SYNC_SECONDS if self.waiting else 0.0)
         if self._lock is not None and not self.waiting:
-            self._remove()
+            remove(self.directory, self._files)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -168,7 +187,7 @@ class Spool:
     def _chained(self, files: list[SegmentFile], hot: list[Entry], first: int, hot_first: int) -> Iterator[Entry]:
         if first < hot_first:
             for file in files:
-                for entry in read_file(file.path, first):
+                for entry in read_file(file.path, first, file, partial(self._note_damage, file)):
                     if entry.seq >= hot_first:
                         break
                     yield clip(entry, first, hot_first - 1)
@@ -184,9 +203,14 @@ class Spool:
             return True
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            crash.reach("spool.folder_made")
+            self._lock = take_lock(self.directory)
+            crash.reach("spool.locked")
             head = {"format": 1, "created_at": time.time(), "start": codec.to_json(self.start)}
-            replace_file(self.directory / "start.json", json.dumps(head, allow_nan=False).encode())
+            path = self.directory / "start.json"
+            replace_file(path, json.dumps(head, allow_nan=False).encode(), is_synced=False)
+            self._syncer.ask(path, folders=4)  # up to the output folder: they may all be new
+            crash.reach("spool.head_written")
         except (OSError, ValueError, TypeError) as error:
             self._fail(error)
             return False
@@ -220,13 +244,17 @@ class Spool:
             file = self._new_file(entries[0].seq)
         data = memoryview((b"" if file.size else MAGIC) + b"".join(map(frame, entries)))
         assert self._active is not None
+        crash.reach("segment.before_write")
         try:
             done = 0
             while done < len(data):
                 done += os.write(self._active, data[done:])
         except OSError:
+            crash.reach("segment.before_cut_back")
             os.ftruncate(self._active, file.size)
+            crash.reach("segment.cut_back")
             raise
+        crash.reach("segment.written")
         grown = replace(file, last=last_seq(entries[-1]), size=file.size + len(data))
         with self._memory:
             self._files[-1] = grown
@@ -239,6 +267,7 @@ class Spool:
         path = self.directory / f"{first:020d}.seg"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         self._active = os.open(path, flags, 0o644)
+        crash.reach("segment.created")
         file = SegmentFile(path, first, first - 1, 0)
         with self._memory:
             self._files.append(file)
@@ -249,6 +278,9 @@ class Spool:
             with suppress(OSError):
                 os.close(self._active)
             self._active = None
+            crash.reach("segment.closed")
+            if self._files and self._files[-1].last >= self.next_seq:
+                self._syncer.ask(self._files[-1].path)
 
     def _cool(self) -> None:
         """Keeps the memory bounded: written entries leave first, then the oldest points that could not be written."""
@@ -281,49 +313,36 @@ class Spool:
         if self._files[index] is self._active_file():
             self._close_active()
         file = self._files[index]
-        kept, lost = thinned(list(read_file(file.path, self.next_seq)))
+        kept, lost = thinned(list(read_file(file.path, self.next_seq, file, partial(self._note_damage, file))))
         data = MAGIC + b"".join(map(frame, kept))
+        crash.reach("thin.before")
         replace_file(file.path, data)
+        crash.reach("thin.done")
         with self._memory:
             self._files[index] = replace(file, size=len(data), is_thinned=True)
             self.dropped += lost
         return True
 
     def _find_files(self) -> None:
-        """Lists the files of a spool that is taken over, and cuts the torn end of the last."""
-        for draft in self.directory.glob(".*.tmp"):
-            draft.unlink(missing_ok=True)
-        paths = sorted(path for path in self.directory.glob("*.seg") if path.stem.isdecimal())
-        while paths and not (tail := cut_torn_tail(paths[-1])):
-            paths.pop()
-        if not paths:
-            return
-        firsts = [int(path.stem) for path in paths]
-        lasts = [first - 1 for first in firsts[1:]] + [tail]
-        sizes = [path.stat().st_size for path in paths]
-        self._files = [SegmentFile(*parts) for parts in zip(paths, firsts, lasts, sizes, strict=True)]
-        self.last_seq = self._written = tail
-        self.next_seq = firsts[0]
+        """Takes over the files that a dead process left."""
+        self._files = find_files(self.directory)
+        if self._files:
+            self.last_seq = self._written = self._files[-1].last
+            self.next_seq = self._files[0].first
 
-    def _take_lock(self) -> None:
-        handle = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            lock_file(handle)
-        except OSError:
-            os.close(handle)
-            raise
-        self._lock = handle
+    def _note_damage(self, file: SegmentFile, damage: Damage, content: bytes) -> None:
+        """Counts it once, keeps its bytes, and has it told. Thread: whichever came across it."""
+        name = f"{file.path.stem}-{damage.start}.damaged"
+        with self._memory:
+            is_current = any(known.path == file.path and known.is_thinned == file.is_thinned for known in self._files)
+            if name in self._damaged or not is_current:
+                return
+            self._damaged.add(name)
+            count = damage.last - damage.first + 1
+            self.dropped += count
+            self.damage.append(f"{count} records in {file.path} are damaged and count as lost; their bytes are kept in {name}")
+        keep_aside(self.directory, name, content)
 
     def _fail(self, error: Exception) -> None:
         self.trouble = getattr(error, "strerror", None) or str(error) or type(error).__name__
         self._retry_at = self._clock() + RETRY_SECONDS
-
-    def _remove(self) -> None:
-        """Deletes the files that are ours, and the folder if nothing else is in it (a quarantine stays)."""
-        with suppress(OSError):
-            for file in self._files:
-                file.path.unlink(missing_ok=True)
-            if not (self.directory / "quarantine.jsonl").exists():
-                (self.directory / "start.json").unlink(missing_ok=True)
-                (self.directory / "lock").unlink(missing_ok=True)
-                self.directory.rmdir()

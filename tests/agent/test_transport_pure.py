@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trainer_agent import backoff, batcher, entries, inbox
 from trainer_agent.entries import Points, last_seq
 from trainer_agent.ring import Lost, Ring
+from trainer_agent.salvage import scan
 from trainer_agent.transport import MAX_ANSWER_BYTES, Meaning, judge
 from trainer_agent.wire import codec
 from trainer_agent.wire.commands import Command, RollbackPayload
@@ -103,23 +104,25 @@ class TestEntries:
     def test_points_keep_every_bit_in_their_frame(self, values, seq, step):
         entry = Points(seq, 1.5, 3, step, tuple(f"train/s{i}" for i in range(len(values))), tuple(values))
         data = entries.MAGIC + entries.frame(entry)
-        (place,) = entries.frames(data)
+        place = entries.frame_at(data, len(entries.MAGIC))
+        assert entries.is_sound(data, place)
         assert entries.frame(entries.read(data, place)) == entries.frame(entry)
 
     def test_records_come_back_out_of_their_frame(self):
         data = entries.MAGIC + entries.frame(report(7, "why\nnot")) + entries.frame(entries.dropped(8, 12, 1.0, "full"))
-        found = [entries.read(data, place) for place in entries.frames(data)]
+        found = [entries.read(data, place) for place in scan(data, 7)]
         assert found == [report(7, "why\nnot"), Numbered(8, Dropped(5, 1.0, "full"))]
 
     def test_a_frame_cut_anywhere_is_not_a_frame(self):
         data = entries.MAGIC + entries.frame(points(1, 1.0))
-        assert all(not list(entries.frames(data[:length])) for length in range(len(data)))
+        assert all(entries.frame_at(data[:length], len(entries.MAGIC)) is None for length in range(len(data)))
 
     def test_a_changed_bit_is_found_by_the_checksum(self):
         data = entries.MAGIC + entries.frame(points(1, 1.0))
         for position in range(len(entries.MAGIC) + 8, len(data)):
             changed = data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
-            assert all(entries.read(changed, place) is None for place in entries.frames(changed))
+            place = entries.frame_at(changed, len(entries.MAGIC))
+            assert not entries.is_sound(changed, place)
 
     def test_missing_numbers_become_counted_drops(self):
         found = list(entries.without_holes([points(1, 1.0), points(4, 1.0)], 1, 6, 9.0))

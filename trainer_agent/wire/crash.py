@@ -20,7 +20,7 @@ from pathlib import Path
 LABELS = {
     # the trainer's files
     "file.draft_written": "a file that replaces another is written beside it, and not on the disk yet",
-    "file.draft_synced": "it is on the disk, under its draft's name",
+    "file.draft_synced": "it is finished (on the disk, where that was asked for), under its draft's name",
     "file.renamed": "it has the name",
     "identity.before_link": "the run's id is on the disk and not in its place",
     "identity.linked": "the run's id is in its place; its draft is still there",

@@ -135,7 +135,7 @@ class HttpTransport:
         params = {"incarnation": incarnation, "rank": str(rank), "wait": str(POLL_SECONDS)}
         timeout = httpx2.Timeout(TIMEOUT_SECONDS, connect=CONNECT_SECONDS, read=POLL_SECONDS + TIMEOUT_SECONDS)
         path = f"/runs/{run_id}/commands"
-        return self._request("GET", path, seconds=POLL_SECONDS + EXCHANGE_SECONDS, params=params, timeout=timeout)
+        return self._request("GET", path, wait_seconds=POLL_SECONDS, params=params, timeout=timeout)
 
     def cut(self) -> None:
         """Ends what is under way, on whatever thread; later requests fail at once."""
@@ -187,7 +187,7 @@ class HttpTransport:
         body: bytes | None,
         *,
         is_packed: bool = False,
-        seconds: float = EXCHANGE_SECONDS,
+        wait_seconds: float = 0.0,
         **options: Any,
     ) -> Answer:
         headers = {"Authorization": f"Bearer {self._token}"}
@@ -195,7 +195,7 @@ class HttpTransport:
             headers["Content-Type"] = "application/json"
         if is_packed:
             headers["Content-Encoding"] = "gzip"
-        self._exchange_of.deadline = time.monotonic() + seconds
+        self._exchange_of.deadline = time.monotonic() + wait_seconds + EXCHANGE_SECONDS
         extensions = {"trace": self._remember}
         with self._client.stream(
             method, self._base + path, content=body, headers=headers, extensions=extensions, **options
@@ -204,6 +204,8 @@ class HttpTransport:
 
     def _remember(self, event: str, info: Mapping[str, Any]) -> None:
         """Keeps hold of sockets as they are connected, for `cut`, and holds them to the exchange's deadline."""
+        if event == "http11.send_request_body.complete":
+            crash.reach("request.written")
         if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
             stream = info["return_value"]
             stream.read, stream.write = self._in_time(stream.read), self._in_time(stream.write)

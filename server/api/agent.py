@@ -22,7 +22,8 @@ from trainer_agent.wire.codec import WireError
 from trainer_agent.wire.messages import Batch, Heartbeat, Reply, RunStart
 
 from .deps import ID_PATTERN, By, Context, In, RunId
-from .door import AgentRoute
+from .door import AgentRoute, StrictRequest
+from .inflating import inflate
 
 router = APIRouter(prefix="/api/agent", route_class=AgentRoute, tags=["agent"])
 
@@ -32,6 +33,8 @@ LOOK_AGAIN_SECONDS = 5.0
 """How often a waiting long-poll reads the tables without a hint: a hint may be lost, or made in another process."""
 
 _pool = anyio.CapacityLimiter(AT_ONCE)
+_inflating = anyio.CapacityLimiter(2)
+"""A few at a time: each may hold 8 MiB, and what becomes of them."""
 _ID = re.compile(ID_PATTERN)
 _JSON = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 
@@ -67,9 +70,12 @@ async def _take(
     elif kind is Batch:
         crash.reach("server.batch_received")
     owner = caller.token_id or ""
+    inflated: T | None = None
+    if isinstance(request, StrictRequest) and request.is_compressed:
+        inflated = await anyio.to_thread.run_sync(lambda: _decode(kind, inflate(body)), limiter=_inflating)
 
     def work() -> tuple[str, Reply]:
-        message = _decode(kind, body)
+        message = _decode(kind, body) if inflated is None else inflated
         return message.run_id, context.database.writer.submit(lambda connection: act(connection, message, owner))
 
     run_id, reply = await anyio.to_thread.run_sync(work, limiter=_pool)

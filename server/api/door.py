@@ -33,6 +33,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 MAX_BODY_BYTES = MAX_BATCH_BYTES
 MAX_DEPTH = 32
 BODY_SECONDS = 30.0
+GZIP = "gzip"
 
 _SIGN_IN = "open the sign-in link the server printed, or make a new one with: python -m server signin"
 
@@ -53,6 +54,11 @@ class StrictRequest(Request):
             except TimeoutError:
                 raise Problem(408, "the body did not arrive in time", "send it again") from None
         return self._body
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the body came in gzip; the door has refused every other encoding."""
+        return encoding_of(self) == GZIP
 
     async def _read(self) -> bytes:
         too_large = Problem(413, f"the body is larger than {MAX_BODY_BYTES} bytes", "send less at once")
@@ -121,6 +127,8 @@ class _DoorRoute(APIRoute):
 
     allowed: ClassVar[frozenset[Role] | None] = frozenset()
     """The roles let in; None lets in anybody. Empty here: a route that names nobody lets in nobody."""
+    encodings: ClassVar[frozenset[str]] = frozenset({"identity"})
+    """What its bodies may be encoded in."""
 
     def get_route_handler(self) -> Handler:
         """The handler behind the door."""
@@ -129,7 +137,7 @@ class _DoorRoute(APIRoute):
         async def behind_the_door(request: Request) -> Response:
             if self.allowed is not None:
                 request.state.caller = await _let_in(request, self.allowed)
-            await _check_body(request)
+            _check_body(request, self.encodings)
             return await handler(StrictRequest(request.scope, request.receive))
 
         return behind_the_door
@@ -139,6 +147,7 @@ class AgentRoute(_DoorRoute):
     """For trainer agents."""
 
     allowed = frozenset({Role.AGENT})
+    encodings = frozenset({"identity", GZIP})
 
 
 class PeopleRoute(_DoorRoute):
@@ -164,12 +173,20 @@ async def _let_in(request: Request, roles: frozenset[Role]) -> Caller:
     return caller
 
 
-async def _check_body(request: Request) -> None:
-    """Refuse what is not JSON by its header, before reading it. A body without the header is refused, too."""
+def _check_body(request: Request, encodings: frozenset[str]) -> None:
+    """Refuse by its headers what is not JSON or cannot be decoded, before reading it. Undeclared is refused, too."""
     has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method not in SAFE_METHODS and has_body and kind != "application/json":
         raise Problem(415, "the body is not declared as JSON", "send the header Content-Type: application/json")
+    if has_body and encoding_of(request) not in encodings:
+        offered = ", ".join(sorted(encodings))
+        raise Problem(415, "the body's encoding is not known here", f"send it as {offered}", headers={"Accept-Encoding": offered})
+
+
+def encoding_of(request: Request) -> str:
+    """What the body is encoded in, by its header or headers."""
+    return ", ".join(request.headers.getlist("content-encoding")).strip().lower() or "identity"
 
 
 def identify(request: Request) -> Caller | None:

@@ -5,6 +5,7 @@ import json
 import math
 import socket
 import threading
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -64,6 +65,9 @@ class ScriptedServer:
         self.verdicts: list[Verdict] = []
         self.page_url = ""
         self.known = True
+        self.knows_gzip = True
+        self.without_gzip: object = problem(415, detail="the body is encoded")
+        self.encodings: list[str] = []
         self.changed = threading.Condition()
         self.closing = threading.Event()
         server = self
@@ -76,7 +80,15 @@ class ScriptedServer:
                 pass
 
             def do_POST(self):
-                server.handle(self, self.rfile.read(int(self.headers["Content-Length"])))
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                encoding = self.headers.get("Content-Encoding", "identity")
+                server.encodings.append(encoding)
+                if encoding == "identity":
+                    server.handle(self, body)
+                elif server.knows_gzip:
+                    server.handle(self, zlib.decompress(body, 31))
+                else:
+                    server.answer(self, server.without_gzip)
 
             def do_GET(self):
                 server.handle(self, b"")

@@ -136,8 +136,8 @@ def to_json(value: object) -> Any:
         return value.value
     if isinstance(value, float):
         return number_to_json(value)
-    if isinstance(value, list | tuple):
-        return [to_json(item) for item in value]
+    if isinstance(value, list | tuple):  # the hot case: a column of plain numbers
+        return [v if type(v) is int or (type(v) is float and v - v == 0) else to_json(v) for v in value]
     if isinstance(value, dict):
         return {str(key): to_json(item) for key, item in value.items()}
     return value

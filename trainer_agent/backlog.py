@@ -5,25 +5,106 @@ records, because a run is judged in the order in which it happened; meanwhile th
 other runs have no order with it, and are delivered one at a time when there is nothing else to send.
 
 A spool that cannot be read, that another process is sending, or that the server will not have stays where it is.
+
+A process holds the lock of its folder for as long as it lives, and its last record says how it ended. So a folder that nobody
+holds and that has no last word is of a process that was killed, and whoever finds it says so in its place (`Leftover`).
 """
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from .delivery import AT_ONCE, NOTHING, Delivery
+from .config import replace_file
+from .delivery import AT_ONCE, NOTHING, Delivery, Stage
+from .ends import KILLED
+from .entries import Points
 from .errors import NotASpool, SpoolInUse
-from .segments import leftovers, read_start
+from .segments import leftovers, read_file, read_start
 from .spool import Spool
 from .voice import Voice
+from .wire import codec
+from .wire.messages import Numbered, RunEnded
+from .wire.vocabulary import EndReason
+
+
+class Leftover(Delivery):
+    """The delivery of a spool whose process is gone. A process that was killed is given its last word, once.
+
+    It is written after the announcement, because only the server knows how far the numbers went where the disk could not be
+    written, and onto the disk before it is sent, so that a process that is killed here leaves it to the next one. Should it
+    come twice all the same, the server keeps the first.
+    """
+
+    _has_last_word = False
+
+    def attempt(self) -> float:
+        """One request; seconds until the next."""
+        pause = super().attempt()
+        if self.stage is Stage.SENDING and not self._has_last_word:
+            self._has_last_word = True
+            self._give_last_word()
+        return pause
+
+    def let_go(self) -> None:
+        """Lets go of the files; the folder goes too when the server has everything, the last word among it."""
+        if self.stage is Stage.ANNOUNCING:
+            self.spool.abandon()
+        else:
+            self.spool.close()
+
+    def _give_last_word(self) -> None:
+        spool, answer = self.spool, self.last_answer
+        is_there, step = _last_word(spool.directory)
+        if is_there or was_left(spool.directory) or answer is None or answer.reply is None:
+            return
+        seq = min(max(spool.last_seq + 1, answer.reply.next_seq), codec.MAX_STEP)
+        spool.write([Numbered(seq, RunEnded(EndReason.FAILED, _last_sign(spool.directory), step, KILLED))])
+        spool.acknowledge(min(answer.reply.next_seq, seq))
+
+
+def note_left(directory: Path) -> None:
+    """Says that the process of this spool left by itself, though it cannot say how its training ended: it was not killed."""
+    with suppress(OSError, ValueError, TypeError):
+        head = json.loads((directory / "start.json").read_bytes())
+        replace_file(directory / "start.json", json.dumps({**head, "left": True}).encode())
+
+
+def was_left(directory: Path) -> bool:
+    """Whether the process of this spool left by itself, without a last word."""
+    try:
+        return bool(json.loads((directory / "start.json").read_bytes()).get("left"))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
+
+
+def _last_word(directory: Path) -> tuple[bool, int | None]:
+    """Whether the journal ends with how the run ended, and the last step in it. A few records may follow that word."""
+    step = None
+    for path in sorted(directory.glob("*.seg"))[-2:]:
+        for entry in read_file(path, 0):
+            if isinstance(entry, Points):
+                step = entry.step
+            elif isinstance(entry.record, RunEnded):
+                return True, step
+    return False, step
+
+
+def _last_sign(directory: Path) -> float:
+    """When the process was last seen to write, in seconds since the epoch."""
+    try:
+        return max(path.stat().st_mtime for path in [*directory.glob("*.seg"), directory / "start.json"])
+    except OSError:
+        return time.time()
 
 
 class Backlog:
     """What is left besides `own`. Thread: the sender."""
 
-    def __init__(self, own: Spool, deliver: Callable[[Spool], Delivery], voice: Voice) -> None:
+    def __init__(self, own: Spool, deliver: Callable[[Spool], Leftover], voice: Voice) -> None:
         self._own, self._deliver, self._voice = own, deliver, voice
-        self._other: Delivery | None = None
+        self._other: Leftover | None = None
         self._try_at = 0.0
         folders = [folder for folder in leftovers(own.directory.parent) if folder != own.directory]
         is_ours = {folder: self._is_of_this_run(folder) for folder in folders}
@@ -41,7 +122,7 @@ class Backlog:
             self._other = self._adopt(self._others.pop(0))
         pause = attempt(self._other)
         if is_over(self._other) or pause == NOTHING:
-            self._other.spool.close()
+            self._other.let_go()
             self._other = None
             return AT_ONCE
         if pause != AT_ONCE:
@@ -52,7 +133,7 @@ class Backlog:
     def close(self) -> None:
         """Lets go of all of them; those that are sent are deleted."""
         for delivery in (*self.older, *([self._other] if self._other else [])):
-            delivery.spool.close()
+            delivery.let_go()
         self.older, self._other = [], None
 
     def _is_of_this_run(self, folder: Path) -> bool:
@@ -62,7 +143,7 @@ class Backlog:
             return False
         return (start.run_id, start.rank) == (self._own.start.run_id, self._own.start.rank)
 
-    def _adopt(self, folder: Path) -> Delivery | None:
+    def _adopt(self, folder: Path) -> Leftover | None:
         try:
             return self._deliver(Spool.adopt(folder))
         except SpoolInUse:

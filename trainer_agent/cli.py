@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from .backlog import Leftover
 from .config import Config, check_url, is_loopback, save_login
-from .delivery import Delivery, Stage
 from .errors import LossGuardError, NotASpool, SpoolInUse
 from .segments import leftovers
 from .sender import NEEDS_A_PERSON
@@ -111,20 +111,20 @@ def _sync_one(folder: Path, transport: HttpTransport, timeout: float) -> bool:
     except (SpoolInUse, NotASpool) as error:
         _say(str(error), sys.stderr)
         return isinstance(error, SpoolInUse)
+    delivery = Leftover(spool, transport, Voice())
     try:
-        delivery = Delivery(spool, transport, Voice())
         _deliver(delivery, timeout)
-        left = spool.waiting
-        _say(f"{folder}: {f'{left} records are left' if left else 'all sent'}.")
-        return not left
+        is_sent = delivery.is_done and not spool.waiting
+        _say(f"{folder}: {'all sent' if is_sent else f'{max(1, spool.waiting)} records are left'}.")
+        return is_sent
     finally:
-        spool.close()
+        delivery.let_go()
 
 
-def _deliver(delivery: Delivery, timeout: float) -> None:
+def _deliver(delivery: Leftover, timeout: float) -> None:
     """Tries until all is sent, a person is needed, or nothing went forward for `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    while delivery.spool.waiting and not delivery.is_done and delivery.stage is not Stage.GONE:
+    while not delivery.is_done:
         pause = delivery.attempt()
         delivery.spool.tend()
         answer = delivery.last_answer

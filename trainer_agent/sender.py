@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from . import backoff
-from .backlog import Backlog, is_over
+from .backlog import Backlog, Leftover, is_over
 from .delivery import AT_ONCE, NOTHING, Delivery, Stage
 from .spool import Spool
 from .transport import Answer, HttpTransport, Meaning
@@ -119,14 +119,14 @@ class Sender:
                 return
 
     def _send(self) -> None:
-        backlog = Backlog(self._spool, lambda spool: Delivery(spool, self._transport, self._voice), self._voice)
+        backlog = Backlog(self._spool, lambda spool: Leftover(spool, self._transport, self._voice), self._voice)
         try:
             for delivery in backlog.older:
                 self._bring(delivery, lambda each: each.stage is not Stage.ANNOUNCING)
             self._bring(self.delivery, lambda each: each.stage is not Stage.ANNOUNCING)
             for delivery in backlog.older:
                 self._bring(delivery, is_over)
-                delivery.spool.close()
+                delivery.let_go()
             while not self._stop.is_set():
                 pause = self._attempt(self.delivery)
                 self._rest(backlog.attempt_other(self._attempt) if pause == NOTHING else pause)

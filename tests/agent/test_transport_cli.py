@@ -176,7 +176,7 @@ def test_spool_lists_what_waits_and_sync_sends_it(tmp_path, monkeypatch, capsys)
         monkeypatch.setenv("LOSSGUARD_TOKEN", "t")
         for _ in range(2):
             assert cli.main(["sync", str(tmp_path / "out")]) == 0
-        assert {name: kept.next_seq for name, kept in server.kept.items()} == {"one": 11, "two": 21}
+        assert {name: kept.next_seq for name, kept in server.kept.items()} == {"one": 12, "two": 22}  # and that each was killed
     in_use.close()
     assert json.loads((in_use.directory / "start.json").read_text())["start"]["incarnation"] == "three"
 
@@ -188,7 +188,7 @@ def test_sync_finds_the_spool_of_an_output_folder_and_of_its_hidden_one(tmp_path
         monkeypatch.setenv("LOSSGUARD_URL", server.url)
         monkeypatch.setenv("LOSSGUARD_TOKEN", "t")
         assert cli.main(["sync", str(tmp_path / "out" / below)]) == 0
-        assert server.kept["one"].next_seq == 11
+        assert server.kept["one"].next_seq == 12  # its last word is that it was killed
 
 
 def test_sync_says_what_is_left_when_the_server_is_away_or_refuses(tmp_path, monkeypatch, capsys):

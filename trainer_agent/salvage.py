@@ -20,7 +20,10 @@ _SHORTEST = 25
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes `start` .. `end` of a file that hold no sound frame. Numbers `first` .. `last` are lost; none when last < first."""
+    """Bytes `start` .. `end` of a file that hold no sound frame. Numbers `first` .. `last` are lost; none when last < first.
+
+    No bytes at all where the file is shorter than it should be.
+    """
 
     start: int
     end: int
@@ -46,6 +49,8 @@ def scan(data: bytes, first: int, last: int | None = None) -> Iterator[Frame | D
             yield Damage(position, place.start, expected, place.first - 1)
         yield place
         position, expected = place.end, place.last + 1
+    if last is not None and expected <= last:
+        yield Damage(position, position, expected, last)
 
 
 def damaged_end(data: bytes, start: int, first: int) -> tuple[int, int]:

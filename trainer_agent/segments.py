@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .entries import Entry, Frame, Points, dropped, last_seq, read
+from .config import replace_file
+from .entries import MAGIC, Entry, Frame, Points, dropped, frame, last_seq, read, without_holes
 from .errors import NotASpool
 from .salvage import Damage, damaged_end, scan
 from .wire import codec, crash
@@ -61,20 +62,23 @@ def read_start(directory: Path) -> RunStart:
 OnDamage = Callable[[Damage, bytes], None]
 
 
-def read_file(path: Path, first: int, known: SegmentFile | None = None, on_damage: OnDamage | None = None) -> Iterator[Entry]:
+def read_file(
+    path: Path, first: int, last: int | None = None, size: int | None = None, on_damage: OnDamage | None = None
+) -> Iterator[Entry]:
     """The sound entries of a file that reach `first` or beyond. What is damaged there goes to `on_damage`.
 
     Args:
         path: the file, named by its first number.
         first: the number from which on its entries are wanted.
-        known: what is known of it: it is read so far and no further, since it may be written at this very moment.
+        last: the number the file ends with, where that is known.
+        size: of a file that may be written at this very moment: it is read so far and no further.
         on_damage: takes a damage and its bytes.
     """
     try:
-        data = path.read_bytes()[: known.size if known else None]
+        data = path.read_bytes()[:size]
     except OSError:  # acknowledged and deleted meanwhile, or gone: the numbers are then filled
         return
-    for place in scan(data, int(path.stem), known.last if known else None):
+    for place in scan(data, int(path.stem), last):
         if place.last < first and place.first <= place.last:
             continue
         entry = read(data, place) if isinstance(place, Frame) else None  # None too for sound bytes of another version
@@ -127,7 +131,22 @@ def keep_aside(directory: Path, name: str, content: bytes) -> None:
     crash.reach("damage.kept")
 
 
-def thinned(entries: list[Entry]) -> tuple[list[Entry], int]:
+def thin(file: SegmentFile, first: int, on_damage: OnDamage) -> tuple[int, int]:
+    """Replaces a file by one that has no points, from number `first` on; its size, and how many points went.
+
+    Raises:
+        OSError
+    """
+    sound = read_file(file.path, first, file.last, on_damage=on_damage)
+    kept, lost = _thinned(list(without_holes(sound, first, file.last, time.time())))
+    data = MAGIC + b"".join(map(frame, kept))
+    crash.reach("thin.before")
+    replace_file(file.path, data)
+    crash.reach("thin.done")
+    return len(data), lost
+
+
+def _thinned(entries: list[Entry]) -> tuple[list[Entry], int]:
     """The entries with every stretch of points as one `Dropped`, and how many points went."""
     out: list[Entry] = []
     lost = 0

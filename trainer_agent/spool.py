@@ -32,7 +32,7 @@ from .config import replace_file
 from .entries import MAGIC, Entry, Points, clip, dropped, frame, last_seq, without_holes
 from .errors import NotASpool, SpoolInUse
 from .salvage import Damage
-from .segments import QUARANTINE, SegmentFile, find_files, keep_aside, read_file, read_start, remove, take_lock, thinned
+from .segments import QUARANTINE, SegmentFile, find_files, keep_aside, read_file, read_start, remove, take_lock, thin
 from .syncer import Syncer
 from .wire import codec, crash
 from .wire.messages import RunStart
@@ -187,7 +187,8 @@ class Spool:
     def _chained(self, files: list[SegmentFile], hot: list[Entry], first: int, hot_first: int) -> Iterator[Entry]:
         if first < hot_first:
             for file in files:
-                for entry in read_file(file.path, first, file, partial(self._note_damage, file)):
+                size = file.size if file is files[-1] else None
+                for entry in read_file(file.path, first, file.last, size, partial(self._note_damage, file)):
                     if entry.seq >= hot_first:
                         break
                     yield clip(entry, first, hot_first - 1)
@@ -313,13 +314,9 @@ class Spool:
         if self._files[index] is self._active_file():
             self._close_active()
         file = self._files[index]
-        kept, lost = thinned(list(read_file(file.path, self.next_seq, file, partial(self._note_damage, file))))
-        data = MAGIC + b"".join(map(frame, kept))
-        crash.reach("thin.before")
-        replace_file(file.path, data)
-        crash.reach("thin.done")
+        size, lost = thin(file, max(file.first, self.next_seq), partial(self._note_damage, file))
         with self._memory:
-            self._files[index] = replace(file, size=len(data), is_thinned=True)
+            self._files[index] = replace(file, size=size, is_thinned=True)
             self.dropped += lost
         return True
 

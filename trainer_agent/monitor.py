@@ -84,7 +84,7 @@ class Monitor:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:
-            kept = dict(values)
+            kept = {**values}  # a copy: a script may fill the same dict again at its next step
         except Exception:
             kept = None  # told by the writer
         self._append((self._ticket(), self._clock(), self.segment, step, kept))

@@ -13,6 +13,7 @@ import itertools
 import time
 from collections import deque
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 CAPACITY = 10_000
@@ -52,12 +53,24 @@ class Ring:
         """Takes a record, or a mark, in its place between the points."""
         self._records.append((self.next_ticket(), item))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether a `drain` would find nothing."""
+        return not (self._points or self._records or self._held)
+
     def drain(self, *, is_last: bool = False) -> list[Points | tuple[int, Any] | Lost]:
         """What has gathered, in ticket order, with `Lost` where the bound took something. Thread: the writer."""
         was_full = len(self._points) == self._points.maxlen
         taken = sorted([*self._held, *_empty(self._points), *_empty(self._records)], key=_ticket)
         if was_full:
             self._full_up_to = taken[-1][0]
+        if taken and taken[0][0] == self._expected and taken[-1][0] - self._expected == len(taken) - 1:
+            self._held, self._seen, self._expected = [], taken[-1][0], taken[-1][0] + 1
+            return taken  # the ordinary case: no ticket is missing
+        return self._sifted(taken, is_last=is_last)
+
+    def _sifted(self, taken: list[Any], *, is_last: bool) -> list[Any]:
+        """What may be given out of `taken`; the rest is held back."""
         out: list[Any] = []
         for index, entry in enumerate(taken):
             missing = entry[0] - self._expected
@@ -82,15 +95,10 @@ class Ring:
         return time.monotonic() - self._hole[1] > HELD_SECONDS
 
 
-def _ticket(entry: tuple[int, Any]) -> int:
-    return entry[0]
+_ticket = itemgetter(0)
 
 
 def _empty(queue: deque[Any]) -> list[Any]:
-    out = []
-    for _ in range(len(queue)):
-        try:
-            out.append(queue.popleft())
-        except IndexError:  # the bound was quicker
-            break
-    return out
+    """All that is in it now. Appending at the bound never makes it shorter, so there is something to take each time."""
+    take = queue.popleft
+    return [take() for _ in range(len(queue))]

@@ -20,8 +20,14 @@ from .wire.messages import Numbered, SegmentStarted
 
 ROUND_SECONDS = 0.010
 TEND_SECONDS = 0.5
+PIECE = 256
+PAUSE_SECONDS = 0.0005
+"""After a piece of so many entries the thread sleeps for a moment: without that it would keep the training thread from the
+interpreter for as long as Python lets it, 5 ms at a time, while it works off what gathered before a disk that was stuck."""
 MOST_LATEST = 100
 MOST_NAMES = 10_000
+MOST_SETS = 100
+_ONLY_FLOATS = frozenset({float})
 
 
 class Mark:
@@ -46,9 +52,11 @@ class Writer:
         self._ring, self._spool, self._voice, self._on_written = ring, spool, voice, on_written
         self._seq = 0
         self._names: set[str] = set()
+        self._usable_sets: set[tuple[str, ...]] = set()
+        """The series of whole calls, each checked before: most calls bring the same ones."""
         self._marks: list[Mark] = []
         self._tend_at = 0.0
-        self._stop = threading.Event()
+        self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="lossguard-spool", daemon=True)
 
     def start(self) -> None:
@@ -57,13 +65,15 @@ class Writer:
 
     def stop(self, timeout_seconds: float) -> bool:
         """Lets the thread write what is left; whether it has within the limit."""
-        self._stop.set()
+        self._is_stopping = True
         self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stop.wait(ROUND_SECONDS):
-            self._round_guarded()
+        while not self._is_stopping:
+            time.sleep(ROUND_SECONDS)  # and no Event.wait, which costs the interpreter ten times as much
+            if not self._ring.is_empty or time.monotonic() >= self._tend_at:
+                self._round_guarded()
         self._round_guarded(is_last=True)
 
     def _round_guarded(self, *, is_last: bool = False) -> None:
@@ -75,10 +85,13 @@ class Writer:
             )
 
     def _round(self, *, is_last: bool = False) -> None:
-        entries = [entry for raw in self._ring.drain(is_last=is_last) if (entry := self._take_guarded(raw)) is not None]
-        if entries or self._spool.trouble:
-            self._spool.write(entries)
-            self._on_written()
+        drained = self._ring.drain(is_last=is_last)
+        for start in range(0, len(drained), PIECE):
+            if start:
+                time.sleep(PAUSE_SECONDS)
+            self._write([entry for raw in drained[start : start + PIECE] if (entry := self._take_guarded(raw)) is not None])
+        if not drained and self._spool.trouble:
+            self._write([])
         if self._spool.trouble:
             text = "are kept in memory as far as it is bounded; free some space"
             self._voice.say("disk", f"{self._spool.directory} cannot be written ({self._spool.trouble}): records {text}")
@@ -89,6 +102,11 @@ class Writer:
         for mark in self._marks:
             mark.is_reached.set()
         self._marks.clear()
+
+    def _write(self, entries: list[Entry]) -> None:
+        if entries or self._spool.trouble:
+            self._spool.write(entries)
+            self._on_written()
 
     def _take_guarded(self, raw: Any) -> Entry | None:
         """One strange entry must not take the others of its round along."""
@@ -124,20 +142,31 @@ class Writer:
         return dropped(first, self._seq, time.time(), reason)
 
     def _points(self, when: float, segment: int, step: object, given: Mapping[Any, Any] | None) -> Points | None:
-        if isinstance(step, bool) or not isinstance(step, numbers.Integral) or not 0 <= int(step) <= codec.MAX_STEP:
+        if (number := _whole(step)) is None or not 0 <= number <= codec.MAX_STEP:
             self._voice.say("step", f"log(): the step ({type(step).__name__}) is not a whole number from 0 up; dropped")
             return None
         if given is None:
             self._voice.say("values", "log() wants a mapping of series names to numbers; dropped")
             return None
-        kept = {name: number for name, value in given.items() if (number := self._number_of(name, value)) is not None}
-        self.unusable += len(given) - len(kept)
+        kept = given if self._is_plain(given) else self._usable(given)
         if not kept:
             return None
-        self.step = int(step)
+        self.step = number
         if len(self.latest) < MOST_LATEST or kept.keys() <= self.latest.keys():
             self.latest.update(kept)
-        return Points(self._number(), when, segment, self.step, tuple(kept), tuple(kept.values()))
+        return Points(self._number(), when, segment, number, tuple(kept), tuple(kept.values()))
+
+    def _is_plain(self, given: Mapping[Any, Any]) -> bool:
+        """Whether all is as it nearly always is: floats, under names that came together before."""
+        return tuple(given) in self._usable_sets and _ONLY_FLOATS.issuperset(map(type, given.values()))
+
+    def _usable(self, given: Mapping[Any, Any]) -> dict[str, float]:
+        """Those that may travel; the others are counted."""
+        kept = {name: number for name, value in given.items() if (number := self._number_of(name, value)) is not None}
+        self.unusable += len(given) - len(kept)
+        if len(kept) == len(given) and len(self._usable_sets) < MOST_SETS:
+            self._usable_sets.add(tuple(kept))
+        return kept
 
     def _number_of(self, name: Any, value: Any) -> float | None:
         """The value as a float, or None when it may not travel; said once a minute."""
@@ -174,6 +203,12 @@ class Writer:
         except Exception as error:
             self._voice.say("record", f"a {type(record).__name__} cannot be sent ({error}); dropped")
             return None
+
+
+def _whole(step: object) -> int | None:
+    if type(step) is int:
+        return step
+    return int(step) if isinstance(step, numbers.Integral) and not isinstance(step, bool) else None
 
 
 def _cleaned(value: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from .guard import Death
 from .policy import Policy
+from .ranks import Apart
 from .rollback import Refused, Target
 from .voice import Voice
 from .wire.commands import Command
@@ -101,11 +102,33 @@ class Control:
         self._find = find
         self._check = check
         self._idle = idle
+        self.in_hand: Command | None = None
+        """Taken and not yet answered, at the boundary under way."""
+        self._has_begun = False
 
     def at_boundary(self, step: int, death: Death | None) -> Decision:
         """What to do after `step`. Waits only where the policy holds a dead run. Thread: training."""
-        decision = self._settle(self._monitor.take_command(), death, step)
+        return self.decide_now(self.take(), death, step)
+
+    def take(self) -> Command | None:
+        """The next command, for `decide_now`."""
+        return self._hand(self._monitor.take_command())
+
+    def decide_now(self, command: Command | None, death: Death | None, step: int) -> Decision:
+        """What to do after `step` about a command that was taken."""
+        decision = self._settle(command, death, step)
         return self._hold(step, death) if decision.act is Act.HOLD else decision
+
+    def give_up(self, step: int, reason: str) -> None:
+        """The command in hand cannot be done after all, and has changed nothing."""
+        command, self.in_hand = self.in_hand, None
+        if command is not None:
+            self.report(command, CommandState.FAILED if self._has_begun else CommandState.REJECTED, step, reason)
+            self._monitor.set_phase(Phase.TRAINING)
+
+    def _hand(self, command: Command | None) -> Command | None:
+        self.in_hand, self._has_begun = command, False
+        return command
 
     def _hold(self, step: int, death: Death | None) -> Decision:
         reason = death.reason if death else ""
@@ -114,7 +137,7 @@ class Control:
         until = time.monotonic() + self._policy.hold_seconds
         while (left := until - time.monotonic()) > 0:
             self._monitor.set_phase(Phase.HOLDING)
-            command = self._monitor.wait_for_command(min(left, HOLD_SLICE_SECONDS))
+            command = self._hand(self._monitor.wait_for_command(min(left, HOLD_SLICE_SECONDS)))
             self._idle()
             decision = self._settle(command, death, step)
             if decision.act is not Act.HOLD:
@@ -129,10 +152,15 @@ class Control:
         if decision.act is Act.ROLL_BACK:
             return self._try_rollback(decision, command, step) or decide(None, death, self._policy, self._capabilities)
         if decision.act is Act.REJECT:
+            self.in_hand = None
             self.report(command, CommandState.REJECTED, step, decision.reason)
             return decide(None, death, self._policy, self._capabilities)
-        self.report(command, CommandState.RUNNING, step)
+        self._begin(command, step)
         return decision
+
+    def _begin(self, command: Command, step: int) -> None:
+        self._has_begun = True
+        self.report(command, CommandState.RUNNING, step)
 
     def _try_rollback(self, decision: Decision, command: Command, step: int) -> Decision | None:
         """None when it was refused, which has been said then."""
@@ -140,10 +168,13 @@ class Control:
         try:
             target = self._find(command, step)
             self._monitor.set_phase(Phase.ROLLING_BACK)
-            self.report(command, CommandState.RUNNING, step)
+            self._begin(command, step)
             refused_as = CommandState.FAILED
             self._check(target)
+        except Apart:
+            raise
         except Exception as problem:  # whatever it is, the command is answered and the training goes on
+            self.in_hand = None
             ours = "" if isinstance(problem, Refused) else f"an error of LossGuard, {type(problem).__name__}: "
             self.report(command, refused_as, step, f"{ours}{problem}")
             self._monitor.set_phase(Phase.TRAINING)

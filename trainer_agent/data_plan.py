@@ -88,10 +88,18 @@ def shape_of(loader: DataLoader[Any], accumulation: int) -> Shape:
     """
     if isinstance(loader.dataset, IterableDataset):
         raise CannotSkip("the data set is iterable, so its order cannot be cut; use one with a length, or data = replay")
-    batches = loader.batch_sampler
+    dealt: Any = loader.batch_sampler
+    batches, ranks = _undealt(dealt)
     if type(batches) is not BatchSampler:
         raise CannotSkip(f"the batches come from a {type(batches).__name__}, whose order cannot be cut; use data = replay")
-    return Shape(len(batches.sampler), len(batches), batches.batch_size, accumulation)  # type: ignore[arg-type]  # it has a length
+    return Shape(len(batches.sampler), len(dealt), batches.batch_size * ranks, accumulation)  # type: ignore[arg-type]  # it has a length
+
+
+def _undealt(batches: Any) -> tuple[Any, int]:
+    """The batches of all ranks in one order, and how many ranks they are dealt out to, one whole batch each in turn."""
+    if type(batches).__name__ == "BatchSamplerShard" and not batches.split_batches:  # accelerate's
+        return batches.batch_sampler, batches.num_processes
+    return batches, 1
 
 
 class PlannedSampler(Sampler[int]):
@@ -153,6 +161,20 @@ class DataPlan:
         self._write((*self.cuts, cut))
         self.cuts = (*self.cuts, cut)
 
+    def take_back(self, cut: Cut) -> None:
+        """Forgets a cut that was added last.
+
+        Raises:
+            OSError
+        """
+        kept = self.cuts[:-1] if self.cuts[-1:] == (cut,) else self.cuts
+        self._write(kept)
+        self.cuts = kept
+
+    def follow(self, cut: Cut) -> None:
+        """Takes a cut that rank 0 has added, whose file it is."""
+        self.cuts = (*self.cuts, cut)
+
     def clear(self) -> None:
         """Forgets all cuts: a new run began in this folder."""
         if self.cuts:
@@ -168,7 +190,7 @@ class DataPlan:
         if not self.cuts:
             return
         shape_of(loader, 1)
-        batches: Any = loader.batch_sampler
+        batches, _ = _undealt(loader.batch_sampler)
         if not isinstance(batches.sampler, PlannedSampler):  # a trainer may hand out the same loader again
             batches.sampler = PlannedSampler(batches.sampler, self._cuts_of)
 

@@ -21,7 +21,7 @@ from typing import Any
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
-from . import hf_facts
+from . import ends, hf_facts
 from .config import Config
 from .data_plan import CannotSkip, Cut, cut_for, shape_of
 from .hf_callback import LossGuardCallback, go_on, open_session, tell
@@ -57,8 +57,6 @@ def guarded_train(
         Exception: whatever the training raises, unchanged.
     """
     policy = _checked(trainer, policy)
-    if trainer.args.process_index != 0:
-        return trainer.train(resume_from_checkpoint=resume_from_checkpoint)
     config = Config.load(url, token, project, name)
     try:
         driver = _Driver(trainer, policy, config, run_id, resuming=bool(resume_from_checkpoint))
@@ -104,10 +102,11 @@ class _Driver:
         self._loader: Any = None
         self._max_grad_norm = trainer.args.max_grad_norm
         seen = hf_facts.Setting(trainer.args, trainer.model, trainer.accelerator)
+        able = hf_facts.driver_abilities(policy, trainer)
         self._session = open_session(
             seen,
-            hf_facts.driver_abilities(policy, trainer),
-            policy if trainer.args.world_size == 1 else Policy.watch_only(),
+            able,
+            policy if able.acts else Policy.watch_only(),
             config,
             run_id,
             total_steps=hf_facts.total_steps(trainer),
@@ -132,9 +131,7 @@ class _Driver:
                 if target.payload.max_grad_norm is not None:
                     self._trainer.args.max_grad_norm = target.payload.max_grad_norm
         except BaseException as error:
-            left_well = isinstance(error, SystemExit) and not error.code
-            reason = EndReason.FINISHED if left_well else EndReason.FAILED
-            self._close(functools.partial(self._session.end, reason, type(error).__name__))
+            self._close(functools.partial(self._session.end, *ends.of(error)))
             raise
         self._close(self._session.finished)
         return output

@@ -15,11 +15,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from . import hf_facts
 from .config import Config
 from .control import Act
-from .data_plan import CannotSkip, Cut, DataPlan
-from .identity import Identity
+from .data_plan import CannotSkip, Cut
 from .monitor import Monitor, new_incarnation
+from .opening import meet, open_plan
 from .policy import Policy
 from .probes import Probes
+from .ranks import LIMIT_SECONDS, START_SECONDS
 from .session import Session
 from .voice import Voice
 from .wire.messages import RunStart
@@ -79,8 +80,9 @@ class LossGuardCallback(TrainerCallback):
     @_quietly
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Opens the run, or its next segment."""
-        if self.session is None and state.is_world_process_zero:
+        if self.session is None:
             self.session = self._open(args, state, kwargs["model"])
+            self.session.expect_end()
         if self.session is None:
             return
         model, optimizer = kwargs["model"], kwargs["optimizer"]
@@ -90,17 +92,17 @@ class LossGuardCallback(TrainerCallback):
     def _open(self, args: TrainingArguments, state: TrainerState, model: Any) -> Session:
         seen = hf_facts.Setting(args, model)
         able = hf_facts.bare_abilities(self._policy, args)
-        policy = self._policy if args.world_size == 1 else Policy.watch_only()
         return open_session(
             seen,
             able,
-            policy,
+            self._policy if able.acts else Policy.watch_only(),
             Config.load(*self._settings),
             self._run_id,
             total_steps=state.max_steps,
             resuming=state.global_step > 0,
             from_forward=True,
             cutter=_cannot_cut,
+            start_seconds=LIMIT_SECONDS,  # the Trainer has just brought all ranks together
         )
 
     @_quietly
@@ -137,8 +139,8 @@ class LossGuardCallback(TrainerCallback):
         """A training that is being stopped saves and evaluates no more at the end of its epoch."""
         if self.session is not None and self.session.decision.act is not Act.GO_ON:
             control.should_evaluate = control.should_save = False
-        elif self.session is not None and control.should_save:
-            control.should_save = self.session.epoch_save_comes(state.global_step, kwargs["model"])
+        elif self.session is not None:
+            control.should_save = self.session.epoch_ended(state.global_step, kwargs["model"], saving=control.should_save)
 
     @_quietly
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -193,46 +195,50 @@ def open_session(
     resuming: bool,
     from_forward: bool,
     cutter: Callable[[int, int], Cut],
+    start_seconds: float | None = None,
 ) -> Session:
-    """Makes and begins the session of one training."""
+    """Makes and begins the session of one training. All ranks call it."""
     output_dir = Path(seen.args.output_dir or ".").absolute()
     directory = output_dir / ".lossguard"
-    identity = Identity.open(directory, run_id or hf_facts.new_run_id(directory, resuming=resuming))
-    start = RunStart(
-        run_id=identity.run_id,
-        incarnation=new_incarnation(),
-        project=config.project,
-        name=config.name or output_dir.name or "run",  # the root folder has no name
-        world_size=seen.args.world_size,
-        **hf_facts.process(),
-        total_steps=total_steps,
-        integration="transformers",
-        capabilities=able.kinds,
-        incapable_because=able.because,
-        automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
-        attributes=seen.attributes(),
+    opening = meet(
+        directory,
+        policy,
+        lambda: run_id or hf_facts.new_run_id(directory, resuming=resuming),
+        start_seconds=START_SECONDS if start_seconds is None else start_seconds,
     )
-    session = Session(
-        monitor=Monitor(start, config, directory),
-        identity=identity,
-        policy=policy,
-        capabilities=able.kinds,
-        output_dir=output_dir,
-        probes=Probes(from_forward=from_forward, on_error=go_on),
-        plan=_open_plan(directory, keep=identity.is_restart),
-        cutter=cutter,
-    )
-    session.begin()
-    return session
-
-
-def _open_plan(directory: Path, *, keep: bool) -> DataPlan:
-    """The plan of a run that is taken up again; an empty one for a new run."""
+    ranks, identity = opening.ranks, opening.identity
     try:
-        plan = DataPlan.open(directory)
-    except ValueError as error:
-        _voice.once("data plan", f"{error}; batches that were skipped before may come again")
-        return DataPlan.empty(directory)
-    if not keep:
-        plan.clear()
-    return plan
+        if ranks.problem:
+            able, policy = hf_facts.Abilities((), ranks.problem), Policy.watch_only()
+        start = RunStart(
+            run_id=identity.run_id,
+            incarnation=new_incarnation(),
+            project=config.project,
+            name=config.name or output_dir.name or "run",  # the root folder has no name
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            **hf_facts.process(),
+            total_steps=total_steps,
+            integration="transformers",
+            capabilities=able.kinds,
+            incapable_because=able.because,
+            automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
+            attributes=seen.attributes(),
+        )
+        session = Session(
+            monitor=Monitor(start, config, directory, opening.voice),
+            identity=identity,
+            policy=policy,
+            capabilities=able.kinds,
+            output_dir=output_dir,
+            probes=Probes(from_forward=from_forward, on_error=go_on),
+            plan=open_plan(directory, keep=identity.is_restart, leads=ranks.leads),
+            cutter=cutter,
+            ranks=ranks,
+            agree_every=opening.agree_every,
+        )
+        session.begin()
+    except Exception:
+        ranks.leave()
+        raise
+    return session

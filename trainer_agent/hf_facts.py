@@ -33,11 +33,14 @@ class Abilities:
 
     kinds: tuple[CommandKind, ...]
     because: str = ""
+    acts: bool = True
+    """Whether anything may be done to the training at all."""
 
 
 def bare_abilities(policy: Policy, args: TrainingArguments) -> Abilities:
     """What the callback alone can do."""
-    return _abilities(policy, args, "the callback alone cannot roll back: use guarded_train(trainer) in place of trainer.train()")
+    reason = "the callback alone cannot roll back: use guarded_train(trainer) in place of trainer.train()"
+    return _abilities(policy, args, reason, is_sharded=bool(args.deepspeed or args.fsdp))
 
 
 def driver_abilities(policy: Policy, trainer: Trainer) -> Abilities:
@@ -49,12 +52,12 @@ def driver_abilities(policy: Policy, trainer: Trainer) -> Abilities:
         reason = "save_only_model=True leaves optimizer, scaler and RNG out of the checkpoints"
     elif args.ignore_data_skip:
         reason = "ignore_data_skip=True would start the epoch's data again"
-    return _abilities(policy, args, reason)
+    return _abilities(policy, args, reason, is_sharded=trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
 
 
-def _abilities(policy: Policy, args: TrainingArguments, no_rollback: str) -> Abilities:
-    if args.world_size > 1:
-        return Abilities((), f"the training has {args.world_size} processes, which cannot be told together yet")
+def _abilities(policy: Policy, args: TrainingArguments, no_rollback: str, *, is_sharded: bool) -> Abilities:
+    if args.world_size > 1 and is_sharded:
+        return Abilities((), "several processes under DeepSpeed or FSDP cannot be told together yet", acts=False)
     kinds = tuple(kind for kind in policy.obey if kind is not CommandKind.ROLLBACK or not no_rollback)
     refused = [str(kind) for kind in CommandKind if kind not in policy.obey]
     reasons = [f"the script's policy does not obey {' and '.join(refused)}"] if refused else []

@@ -21,8 +21,9 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 class Identity:
     """The run's id and its segments. Not for several threads."""
 
-    def __init__(self, path: Path, run_id: str, last_segment: int) -> None:
+    def __init__(self, path: Path, run_id: str, last_segment: int, *, writes: bool = True) -> None:
         self._path = path
+        self._writes = writes
         self.run_id = run_id
         self.last_segment = last_segment
         self.is_restart = last_segment > 0
@@ -41,6 +42,16 @@ class Identity:
             return identity._create()
         identity._save()
         return identity
+
+    def to_bytes(self) -> bytes:
+        """For the other ranks of the training."""
+        return self._content()
+
+    @classmethod
+    def of_rank_0(cls, told: bytes, directory: Path) -> "Identity":
+        """The run as rank 0 has told it; the file is rank 0's, and never written here."""
+        content = json.loads(told)
+        return cls(directory / FILE_NAME, content["run_id"], content["last_segment"], writes=False)
 
     def next_segment(self) -> int:
         """Opens the next segment: the highest so far plus one, on disk before it is given."""
@@ -75,6 +86,8 @@ class Identity:
         return self
 
     def _save(self) -> None:
+        if not self._writes:
+            return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, self._content())

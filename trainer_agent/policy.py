@@ -29,6 +29,8 @@ class Policy:
     """Whether a rule of the server may roll this run back without a person."""
     obey: tuple[CommandKind, ...] = (CommandKind.STOP, CommandKind.ROLLBACK)
     """The commands obeyed, as far as the integration can."""
+    agree_every: int | None = None
+    """Several processes agree on what to do every so many steps; what rank 0 says holds. None is 1 on one machine, else 10."""
 
     def __post_init__(self) -> None:
         if self.on_dead not in get_args(OnDead):
@@ -38,6 +40,8 @@ class Policy:
             raise ValueError(f"skipped_steps is {self.skipped_steps!r}; it must be a whole number of at least 1")
         if not isinstance(self.automatic_rollback, bool):
             raise ValueError(f"automatic_rollback is {self.automatic_rollback!r}; it must be True or False")  # noqa: TRY004  one error type for a bad policy
+        if self.agree_every is not None and (type(self.agree_every) is not int or self.agree_every < 1):
+            raise ValueError(f"agree_every is {self.agree_every!r}; it must be a whole number of at least 1, or None")
         object.__setattr__(self, "obey", _kinds(self.obey))
         if self.automatic_rollback and CommandKind.ROLLBACK not in self.obey:
             raise ValueError("automatic_rollback needs 'rollback' in obey: a run cannot be rolled back against its policy")

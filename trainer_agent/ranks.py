@@ -1,6 +1,6 @@
 """The ranks of one training, and the only module that may use a collective.
 
-    of_this_process -> share, gather, any_news -> leave             any of them -> apart, for good
+    of_this_process -> share, gather, vote -> leave             any of them -> apart, for good
 
 Ranks that part at a step hang in each other's collectives, so whatever is done to a training is done by all ranks at one step
 boundary, and what is to be done travels with the message. It goes over a gloo group of our own on the CPU, beside whatever the
@@ -15,6 +15,7 @@ import os
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -34,6 +35,14 @@ _number = count(1)
 
 class Apart(Exception):  # noqa: N818  reads as what it says
     """The ranks can no longer agree, and will not try again. The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Whether any rank has news, and the highest rank that is sick; None when none is."""
+
+    news: bool
+    sick_rank: int | None
 
 
 class Ranks:
@@ -79,20 +88,21 @@ class Ranks:
         """Whether all ranks run on the same host."""
         return len({host for host, _ in self._processes}) <= 1
 
-    def any_news(self, step: int, *, news: bool) -> bool:
-        """Whether any rank has news at this boundary: one small all-reduce.
+    def vote(self, step: int, *, news: bool, sick: bool = False) -> Vote:
+        """Whether any rank has news at this boundary, and which one is sick: one small all-reduce.
 
         Raises:
             Apart
         """
+        mine = [int(news), self.rank + 1 if sick else 0, step, -step]
         if self.is_alone:
-            return news
-        told = torch.tensor([int(news), step, -step], dtype=torch.int64)
+            return _counted(mine)
+        told = torch.tensor(mine, dtype=torch.int64)
         self._within(lambda: dist.all_reduce(told, op=dist.ReduceOp.MAX, group=self._group))
-        found, highest, lowest = told.tolist()
-        if highest != -lowest:
-            self._part(f"one rank is at step {highest} and another at step {-lowest}")
-        return bool(found)
+        highest = told.tolist()
+        if highest[2] != -highest[3]:
+            self._part(f"one rank is at step {highest[2]} and another at step {-highest[3]}")
+        return _counted(highest)
 
     def share(self, value: bytes | None = None) -> bytes:
         """What rank 0 gives, on every rank; the others give nothing.
@@ -129,11 +139,19 @@ class Ranks:
 
     def gone(self) -> list[int]:
         """The ranks of this machine whose process is no more. No collective; looks at the process table."""
+        lost = self._gone()
+        if not lost and not self.is_alone:
+            time.sleep(0.02)  # a connection may be down a moment before its process is
+        return lost or self._gone()
+
+    def _gone(self) -> list[int]:
         here = socket.gethostname()
         return [rank for rank, (host, pid) in enumerate(self._processes) if host == here and _is_gone(pid)]
 
     def leave(self, problem: str = "this rank has left") -> None:
         """Takes no further part; the others notice at their next call."""
+        if self.is_alone:
+            return
         self.problem = self.problem or problem
         group, self._group = self._group, None
         if group is not None:
@@ -156,14 +174,15 @@ class Ranks:
 
     def _why(self, error: Exception) -> str:
         lost = self.gone()
-        if not lost:
-            time.sleep(0.02)  # a connection may be down a moment before its process is
-            lost = self.gone()
         return named(lost) if lost else _plain(error)
 
     def _part(self, problem: str) -> None:
         self.leave(problem)
         raise Apart(problem)
+
+
+def _counted(highest: list[int]) -> Vote:
+    return Vote(bool(highest[0]), highest[1] - 1 if highest[1] else None)
 
 
 def named(lost: list[int]) -> str:

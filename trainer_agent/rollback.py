@@ -8,15 +8,18 @@ Everything that can be refused is refused before the training is touched, so tha
 stricter of two words holds: the facts in the agent's own manifest, and the last verdict known of the server.
 """
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from .checkpoints import Catalogue
+from .checkpoints import Catalogue, read_manifest
 from .data_plan import Cut
 from .inspection import changed_file, stored_weights, weights_digest
+from .wire import codec
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import CheckpointSaved, Verdict
 from .wire.vocabulary import CheckpointState
@@ -42,6 +45,52 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A target as rank 0 tells the other ranks of it: each of them has to find the same checkpoint by itself."""
+
+    command_id: str
+    payload: RollbackPayload
+    left_step: int
+    cut: Cut | None
+    digest: str
+    """Of the facts in the manifest."""
+
+    @classmethod
+    def of(cls, target: Target) -> "Offer":
+        """What to tell of a target."""
+        return cls(target.command_id, target.payload, target.left_step, target.cut, _digest(target.facts))
+
+    def to_json(self) -> dict[str, Any]:
+        """As `json` takes it."""
+        cut = None if self.cut is None else asdict(self.cut)
+        told = {"command_id": self.command_id, "left_step": self.left_step, "cut": cut, "digest": self.digest}
+        return told | {"payload": codec.to_json(self.payload)}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> "Offer":
+        """What rank 0 told."""
+        cut = None if told["cut"] is None else Cut(**told["cut"])
+        return cls(told["command_id"], codec.from_json(RollbackPayload, told["payload"]), told["left_step"], cut, told["digest"])
+
+    def seen(self, directory: Path, run_id: str, rank: int) -> Target:
+        """The target as it lies before this rank.
+
+        Raises:
+            Refused: the checkpoint is not there, is another one, or lacks what this rank needs.
+        """
+        facts = read_manifest(directory, run_id)
+        if facts is None or _digest(facts) != self.digest:
+            raise Refused(f"{directory} does not show the checkpoint that rank 0 sees; all ranks must share the output directory")
+        names = {file.path: file.size_bytes for file in facts.files}
+        if f"rng_state_{rank}.pth" not in names:
+            raise Refused(f"{self.payload.checkpoint_id} holds no state of this rank's random numbers")
+        for name, size in names.items():
+            if not (directory / name).is_file() or (directory / name).stat().st_size != size:
+                raise Refused(f"{name} of {self.payload.checkpoint_id} is not as rank 0 sees it")
+        return Target(self.command_id, self.payload, facts, directory, self.left_step, self.cut)
+
+
+@dataclass(frozen=True, slots=True)
 class Restored:
     """The digest of the weights in the model after the load, and what is wrong with it; empty when nothing is.
 
@@ -51,6 +100,10 @@ class Restored:
     weights_sha256: str | None
     problem: str = ""
     remark: str = ""
+
+
+def _digest(facts: CheckpointSaved) -> str:
+    return hashlib.sha256(codec.encode(facts)).hexdigest()
 
 
 def choose(

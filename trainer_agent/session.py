@@ -9,34 +9,35 @@ knows the checkpoints. It touches no trainer: what it decides is a value, and th
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from . import guard
-from .checkpoints import Catalogue, Inspector
+from .agreement import Agreement, Ways
 from .control import Act, Control, Decision
-from .data_plan import CannotSkip, Cut, DataPlan
+from .data_plan import DataPlan
+from .ends import LEFT
 from .identity import Identity
-from .inspection import Save
 from .monitor import Monitor
 from .policy import Policy
 from .probes import Probes, Reading, nonfinite_tensor
-from .rollback import Refused, Restored, Target, check_files, choose, restored, unfit
+from .ranks import Apart, Ranks, named
+from .rollback import Target, unfit
+from .saves import Saves
 from .system import SystemSampler
 from .voice import Voice
-from .wire.commands import Command, RollbackPayload
-from .wire.messages import CheckpointSaved, SegmentStarted
-from .wire.vocabulary import CommandKind, CommandState, DataMode, EndReason, Phase, SegmentCause
+from .way_back import Cutter, WayBack
+from .wire.messages import CheckpointSaved, SegmentStarted, Unable
+from .wire.vocabulary import CommandKind, CommandState, EndReason, Phase, SegmentCause
 
 INSPECT_SECONDS = 30.0
 """How long the end of a training waits for its last checkpoint to be inspected."""
 INSPECT_SECONDS_AFTER_FAILURE = 5.0
 
 Attributes = dict[str, str | int | float | bool | None]
-Cutter = Callable[[int, int], Cut]
 
 
 class Session:
@@ -53,37 +54,58 @@ class Session:
         probes: Probes,
         plan: DataPlan,
         cutter: Cutter,
+        ranks: Ranks | None = None,
+        agree_every: int = 1,
     ) -> None:
         self.plan = plan
         self.probes = probes
         self.decision = Decision()
+        self._ranks = ranks or Ranks()
         self._monitor, self._identity, self._policy = monitor, identity, policy
-        self._catalogue = Catalogue(output_dir, identity.run_id)
-        self._inspector, self._sampler = Inspector(monitor.record), SystemSampler()
-        self._control = Control(monitor, policy, capabilities, find=self._find, check=self._check, idle=self._settle_checkpoints)
-        self._cutter = cutter
+        self._saves = Saves(output_dir, identity.run_id, monitor.record, leads=self._ranks.leads)
+        self._sampler = SystemSampler(gpu=lambda: probes.gpu)
+        self._way = WayBack(
+            saves=self._saves,
+            identity=identity,
+            plan=plan,
+            cutter=cutter,
+            probes=probes,
+            verdicts=monitor.verdicts,
+            rank=self._ranks.rank,
+        )
+        self._control = Control(
+            monitor,
+            policy,
+            capabilities,
+            find=lambda command, step: self._agreement.while_they_wait(lambda: self._way.find(command, step, INSPECT_SECONDS)),
+            check=lambda target: self._agreement.while_they_wait(lambda: self._way.check(target)),
+            idle=self._idle,
+        )
+        ways = Ways(see=self._way.see, undo=self._way.undo, apart=self._part)
+        self._agreement = Agreement(self._ranks, self._control, ways, agree_every)
         self._guard = guard.GuardState()
         self._segment = 0
         self._step: int | None = None
         self._due: SegmentStarted | None = None
-        self._leaving: Target | None = None
-        self._arriving: tuple[Target, Restored] | None = None
         self._stop_saved: str | None = None
-        self._save_began = time.monotonic()
 
     def begin(self) -> None:
         """Starts the threads, and takes up what an earlier life of the run left."""
         if self._identity.is_restart:
-            self._catalogue.load()
+            self._saves.load()
         self._monitor.begin()
         self._monitor.set_phase(Phase.STARTING)
         self._sampler.start()
+
+    def expect_end(self) -> None:
+        """The loop always comes to `end` when it is through: one that does not was left."""
+        self._monitor.at_left = lambda: self.end(EndReason.FAILED, LEFT)
 
     # --- segments
 
     def segment_begins(self, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         """The loop is about to run from `step`: for the first time, again after a restart, or after a rollback."""
-        target, self._leaving = self._leaving, None
+        target = self._way.take_leaving()
         self.decision = Decision()
         self._guard = guard.GuardState()
         self.forward_seen()
@@ -107,15 +129,23 @@ class Session:
 
     def _next_segment(self, step: int, cause: SegmentCause, attributes: Attributes) -> SegmentStarted:
         parent = self._identity.last_segment or None
-        self._segment = self._identity.next_segment()
+        self._segment = self._identity.reserve_segment(self._number_of_next_segment())
         return SegmentStarted(self._segment, step, cause, time.time(), parent, attributes=dict(attributes))
+
+    def _number_of_next_segment(self) -> int:
+        """Rank 0's word, as the file is its own."""
+        if self._ranks.is_alone:
+            return self._identity.next_segment()
+        try:
+            return int(self._ranks.share(b"%d" % self._identity.next_segment() if self._ranks.leads else None))
+        except Apart as parted:
+            self._agreement.part(self._step or 0, str(parted))
+            return self._identity.last_segment + (not self._ranks.leads)
 
     def _arrive(self, target: Target, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         payload = target.payload
         parent, self._segment = self._segment, self._identity.reserve_segment(payload.new_segment)
-        changed: Attributes = {"data": payload.data, "left_step": target.left_step}
-        if target.cut is not None:
-            changed |= dict(zip(("skip_from_step", "skip_to_step"), window_of(payload, target.left_step), strict=True))
+        changed = self._way.arrive(target, model)
         self._open(
             SegmentStarted(
                 self._segment,
@@ -128,7 +158,6 @@ class Session:
                 attributes | changed,
             )
         )
-        self._arriving = (target, restored(model, target))
 
     def _open(self, segment: SegmentStarted) -> None:
         self._monitor.record(segment)
@@ -137,6 +166,13 @@ class Session:
 
     def step_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> Decision:
         """Takes the numbers of the step and says what to do now. `saving`: the trainer is about to save."""
+        try:
+            return self._step_ended(step, model, saving=saving)
+        except BaseException:
+            self._ranks.leave("a rank did not come through the end of its step")  # or the others would wait for it
+            raise
+
+    def _step_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> Decision:
         self._step = step
         self.forward_seen()
         self._take(self.probes.end_step(step))
@@ -146,14 +182,16 @@ class Session:
         if system:
             self._monitor.log(system, step)
         self._confirm_rollback(step)
-        self._take_inspected()
-        if saving and self._policy.acts_on_dead:
+        self._saves.take_inspected()
+        if saving and self._acts_on_dead:
             self._look_at_weights(step, model)
-        self.decision = self._control.at_boundary(step, self._guard.death)
-        if self.decision.act is Act.STOP and self._guard.death is None:
-            saving = True
-        if saving:
-            self._save_comes(step)
+        death = self._guard.death if self._acts_on_dead else None
+        self.decision = self._agreement.at_boundary(step, death, sick=bool(guard.sick_because(self._guard)))
+        if self.decision.act is not Act.GO_ON:  # what a GPU still has of these steps belongs to this segment
+            self._take(self.probes.drain())
+        self._saves.all_have_saved()
+        if saving or self.decision.saves:
+            self._saves.coming(step)
         return self.decision
 
     def log(self, values: Mapping[str, float], step: int) -> None:
@@ -164,6 +202,11 @@ class Session:
     def set_phase(self, phase: Phase) -> None:
         """Says what the training does now."""
         self._monitor.set_phase(phase)
+
+    @property
+    def _acts_on_dead(self) -> bool:
+        """Not where the ranks are apart: one that stops alone leaves the others waiting for it."""
+        return self._policy.acts_on_dead and not self._ranks.problem
 
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:
@@ -177,53 +220,47 @@ class Session:
 
     # --- checkpoints
 
-    def _save_comes(self, step: int) -> None:
-        """A directory that is written anew is no checkpoint until it has been inspected again."""
-        self._inspector.withdraw(self._catalogue.path_of_step(step))
-        self._save_began = time.monotonic()
+    def epoch_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> bool:
+        """Whether the trainer saves at the end of an epoch, as it is about to: a dead run would push a good checkpoint out.
 
-    def epoch_save_comes(self, step: int, model: torch.nn.Module) -> bool:
-        """Whether the trainer may save at the end of an epoch: a dead run would push a good checkpoint out."""
-        if self._policy.acts_on_dead:
+        All ranks call it, whether they are about to save or not.
+        """
+        if saving and self._acts_on_dead:
             self._look_at_weights(step, model)
-            if self._guard.death is not None:
-                return False
-        self._save_comes(step)
-        return True
+        objects = saving and self._acts_on_dead and self._guard.death is not None
+        if self._agreement.anyone(step, wants=objects):
+            return False
+        if saving:
+            self._saves.coming(step)
+        return saving
 
     def saved(self, step: int) -> None:
         """The trainer has written the checkpoint of `step`, and perhaps removed older ones."""
-        directory = self._catalogue.path_of_step(step)
-        took = time.monotonic() - self._save_began
-        sick = guard.sick_because(self._guard)
-        self._inspector.submit(Save(self._identity.run_id, directory, self._segment, step, time.time(), sick, took))
+        together = not self._ranks.is_alone and not self._ranks.problem
+        checkpoint = self._saves.saved(step, self._segment, self._sick_because(), wait=together)
         if self.decision.act is Act.STOP:
-            self._stop_saved = directory.name
-        self._settle_checkpoints()
+            self._stop_saved = checkpoint
+        self._saves.settle()
         self.probes.restart_clock()
+
+    def _sick_because(self) -> str:
+        other = self._agreement.sick_rank
+        return guard.sick_because(self._guard) or (
+            f"the numbers of rank {other} were not good at the save" if other is not None else ""
+        )
 
     def evaluated(self, values: Mapping[str, float], step: int) -> None:
         """The trainer has evaluated; `values` by series name."""
         self._monitor.log(values, step)
         self.probes.restart_clock()
-        self._save_began = time.monotonic()
+        self._saves.restart_clock()
 
     def inspected(self) -> list[tuple[CheckpointSaved, bool]]:
         """The checkpoints inspected so far, oldest first, each with whether it is fit to go back to."""
-        self._take_inspected()
+        self._saves.take_inspected()
         verdicts, scaler = self._monitor.verdicts(), self.probes.has_scaler
-        known = self._catalogue.known()
+        known = self._saves.catalogue.known()
         return [(facts, not unfit(facts, verdicts.get(facts.checkpoint_id), needs_scaler=scaler)) for facts in known]
-
-    def _take_inspected(self) -> None:
-        for facts in self._inspector.take_done():
-            self._catalogue.add(facts)
-
-    def _settle_checkpoints(self) -> None:
-        """Takes in the checkpoints inspected, and tells of those gone. Looks at the disk, so not for every step."""
-        self._take_inspected()
-        for facts in self._catalogue.take_vanished(time.time()):
-            self._monitor.record(facts)
 
     # --- rollback
 
@@ -231,53 +268,41 @@ class Session:
         """Where the training goes back to now that it has stopped; once, so that no fault can make it go back for ever."""
         target = self.decision.target
         if target is not None:
-            self._leaving, self.decision = target, Decision()
+            self._way.leave(target)
+            self.decision = Decision()
         return target
 
     def rollback_failed(self, reason: str) -> None:
         """The target that was taken cannot be loaded; nothing was touched, and the training goes on as it was."""
-        target, self._leaving = self._leaving, None
+        target = self._way.take_leaving()
         if target is not None:
             self._control.answer(target.command_id, CommandState.FAILED, self._step, reason)
         self._monitor.set_phase(Phase.TRAINING)
 
-    def _find(self, command: Command, step: int) -> Target:
-        self._inspector.wait(INSPECT_SECONDS)
-        self._settle_checkpoints()
-        target = choose(command, self._catalogue, self._monitor.verdicts(), needs_scaler=self.probes.has_scaler, left_step=step)
-        segment = target.payload.new_segment
-        if segment <= self._identity.last_segment:
-            raise Refused(f"it wants to open segment {segment}, and segment {self._identity.last_segment} was opened already")
-        if target.payload.data is not DataMode.SKIP or target.facts.step == step:  # nothing was trained since the checkpoint
-            return target
-        first, last = window_of(target.payload, step)
-        if first <= target.facts.step:
-            raise Refused(f"the window to skip begins at step {first}, which is not after the checkpoint's {target.facts.step}")
-        try:
-            cut = self._cutter(first, last)
-        except CannotSkip as reason:
-            raise Refused(f"the batches cannot be skipped: {reason}") from None
-        return Target(target.command_id, target.payload, target.facts, target.directory, step, cut)
+    def _idle(self) -> None:
+        """While a dead run is held."""
+        self._saves.settle()
+        self._agreement.wait_on()
 
-    def _check(self, target: Target) -> None:
-        check_files(target)
-        try:
-            if target.cut is not None:
-                self.plan.add(target.cut)
-        except OSError as error:
-            raise Refused(f"the batches to skip cannot be noted down: {error.strerror or error}") from None
+    def _part(self, step: int, problem: str) -> None:
+        """The ranks can no longer agree."""
+        if self._ranks.leads:
+            Voice().once("apart", f"the ranks cannot agree any more ({problem}): the training is watched, and obeys no command")
+            self._monitor.record(Unable(f"the ranks cannot agree any more: {problem}", time.time(), step))
 
     def _confirm_rollback(self, step: int) -> None:
         """The first step of the new segment is done: the rollback is, too."""
-        if self._arriving is None:
+        outcome = self._way.take_outcome()
+        if outcome is None:
             return
-        (target, result), self._arriving = self._arriving, None
-        state = CommandState.FAILED if result.problem else CommandState.SUCCEEDED
+        target, result = outcome
+        problem = self._agreement.everyones(result.problem)
+        state = CommandState.FAILED if problem else CommandState.SUCCEEDED
         self._control.answer(
             target.command_id,
             state,
             step,
-            result.problem or result.remark,
+            problem or result.remark,
             checkpoint_id=target.payload.checkpoint_id,
             weights_sha256=result.weights_sha256,
         )
@@ -288,20 +313,23 @@ class Session:
         """The last word. Waits within limits for the last checkpoint and for what is still to be sent."""
         self._monitor.set_phase(Phase.ENDING)
         self._sampler.stop()
+        if reason is EndReason.FAILED and (lost := self._ranks.gone()):
+            detail = f"{detail}; {named(lost)}"
         try:
             with suppress(Exception):  # after an error on the GPU nothing can be read from it any more
                 self._take(self.probes.drain())
                 self.probes.detach()
             self.forward_seen()
-            self._inspector.wait(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
-            self._settle_checkpoints()
+            self._saves.settle_all(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
             self._answer_last(reason, detail)
         finally:  # a run whose end is not told would be called lost
-            self._inspector.close()
+            self._saves.close()
             self._monitor.end(reason, self._step, detail)
 
     def finished(self) -> None:
         """The loop has come back by itself, or as it was told."""
+        if self._saves.is_due:
+            self._agreement.come_together(self._step or 0)
         act = self.decision.act
         if act is Act.STOP:
             self._tell_stop("stopped by command")
@@ -321,7 +349,7 @@ class Session:
         """The commands that were waiting or running when the training ended."""
         while (late := self._monitor.take_command()) is not None:
             self._control.report(late, CommandState.REJECTED, self._step, "the training ended before the next step boundary")
-        target = self._arriving[0] if self._arriving is not None else self._leaving
+        target = self._way.unfinished
         if target is not None:
             self._control.answer(target.command_id, CommandState.FAILED, self._step, f"the training ended: {detail}")
         command = self.decision.command
@@ -333,9 +361,3 @@ class Session:
         else:
             text = detail or "the training ended before it was done"
             self._control.answer(command.command_id, CommandState.FAILED, self._step, text)
-
-
-def window_of(payload: RollbackPayload, left_step: int) -> tuple[int, int]:
-    """First and last step whose batches are passed over; all that was rolled back where the command does not say."""
-    first = payload.target_step + 1 if payload.skip_from_step is None else payload.skip_from_step
-    return first, left_step if payload.skip_to_step is None else payload.skip_to_step

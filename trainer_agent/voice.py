@@ -45,6 +45,11 @@ class Voice:
         with self._lock:
             self._said_at.pop(kind, None)
 
+    def hush(self, *kinds: str) -> None:
+        """Never says these."""
+        with self._lock:
+            self._said_at.update(dict.fromkeys(kinds, float("inf")))
+
     def _speak(self, text: str) -> None:
         with suppress(Exception):  # a closed or full stderr is no reason to stop
             self._write(f"lossguard: {printable(text)}")

@@ -22,6 +22,8 @@ class EventType(StrEnum):
     RUN_STOPPED = "run.stopped"
     RUN_INCARNATION_ENDED = "run.incarnation_ended"
     """How an earlier process of a run ended, learned while a newer one speaks for it."""
+    RUN_UNABLE = "run.unable"
+    RUN_RANK_FAILED = "run.rank_failed"
     RUN_RECORDS_DROPPED = "run.records_dropped"
     CHECKPOINT_CHANGED = "checkpoint.changed"
     ALERT_FIRING = "alert.firing"

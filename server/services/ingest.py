@@ -34,7 +34,9 @@ from trainer_agent.wire.messages import (
     Report,
     RunEnded,
     SegmentStarted,
+    Unable,
 )
+from trainer_agent.wire.vocabulary import EndReason
 
 
 def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: datetime) -> Reply:
@@ -125,8 +127,12 @@ class _Taking:
                 self._dropped(wire)
             case SegmentStarted():
                 self._segment(wire)
+            case RunEnded() if self.life.rank != 0:
+                self._rank_ended(wire)
             case _ if self.life.rank != 0:
                 pass
+            case Unable():
+                self._unable(wire)
             case CheckpointSaved():
                 checkpoints.take(connection, run_id, wire, self.now)
             case Report():
@@ -138,6 +144,18 @@ class _Taking:
         self._set(dropped_records=self.run.dropped_records + wire.count)
         text = f"{wire.count} records of rank {self.life.rank} were lost before they were sent: {wire.reason}"
         self._tell(EventType.RUN_RECORDS_DROPPED, {"count": wire.count, "rank": self.life.rank, "text": text})
+
+    def _rank_ended(self, wire: RunEnded) -> None:
+        """How the run ended is for rank 0 to say; that another rank failed, and of what, may be why."""
+        point_store.seal(self.connection, self.run.run_id, self.life.rank)
+        if wire.reason is EndReason.FAILED:
+            text = f"Rank {self.life.rank} failed: {wire.detail}" if wire.detail else f"Rank {self.life.rank} failed"
+            self._tell(EventType.RUN_RANK_FAILED, {"rank": self.life.rank, "text": text, "reason": wire.detail})
+
+    def _unable(self, wire: Unable) -> None:
+        if self.leads:
+            run_store.update(self.connection, self.run.run_id, {"capabilities": (), "incapable_because": wire.reason})
+            self._tell(EventType.RUN_UNABLE, {"text": f"Obeys no command any more: {wire.reason}"})
 
     def _segment(self, wire: SegmentStarted) -> None:
         """A new stretch of steps. One that comes late, from an older incarnation, is only written down."""

@@ -10,7 +10,7 @@ import torch
 from training_kit import At, Book, Rows, Tape, tape, trainer, until, weights
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent import identity, rollback, session
+from trainer_agent import identity, rollback, session, way_back
 from trainer_agent.checkpoints import Catalogue, Inspector, is_id
 from trainer_agent.config import Config
 from trainer_agent.data_plan import FILE_NAME, DataPlan
@@ -44,7 +44,7 @@ def told(taped: Tape, name: str = "c1") -> list[CommandState]:
 # --- an error of ours
 
 
-@pytest.mark.parametrize(("owner", "name"), [(session, "choose"), (session, "check_files")])
+@pytest.mark.parametrize(("owner", "name"), [(way_back, "choose"), (way_back, "check_files")])
 def test_a_rollback_in_which_lossguard_fails_is_answered_and_training_goes_on(taped, tmp_path, monkeypatch, owner, name):
     def broken(*args, **kwargs):
         raise RuntimeError("broken inside")

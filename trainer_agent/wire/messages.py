@@ -128,6 +128,15 @@ class RunEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Unable:
+    """From now on this incarnation obeys no command, as when its ranks cannot be told together any more."""
+
+    reason: str
+    time: float
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """Stands in the place of records that were lost on the agent's side. Takes up as many numbers as it counts."""
 
@@ -136,7 +145,7 @@ class Dropped:
     reason: str
 
 
-Record = SegmentStarted | CheckpointSaved | Report | RunEnded | Dropped
+Record = SegmentStarted | CheckpointSaved | Report | RunEnded | Unable | Dropped
 
 
 @dataclass(frozen=True, slots=True)

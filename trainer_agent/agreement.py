@@ -1,0 +1,193 @@
+"""How the ranks of a training come to one decision at a step boundary.
+
+    vote: has anyone news?  --no-->  go on                       every boundary, one small all-reduce
+            | yes
+    gather what is dead  ->  rank 0 decides  ->  share the decision  ->  gather who cannot do it  --nobody-->  all act
+                                   ^                                              | somebody, as seeing no such checkpoint
+                                   +----------- the command has failed -----------+
+
+Rank 0 alone takes commands and speaks of them. A death on any rank is everyone's, with its rank named. Where the ranks are apart
+(see `ranks`) nothing is done to the training any more: it is watched, and a command is rejected with the reason.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from .control import Act, Control, Decision
+from .guard import Death, DeathCause
+from .ranks import Apart, Ranks
+from .rollback import Offer, Target
+
+T = TypeVar("T")
+
+WAIT = b"wait"
+TICK_SECONDS = 1.0
+"""So often rank 0 tells the others to wait on, while it reads a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What an agreement asks of its session."""
+
+    see: Callable[[Offer], Target]
+    """What rank 0 offers as it lies before this rank; raises where it does not."""
+    undo: Callable[[Target], None]
+    """Takes back what rank 0 did to get ready for a target that another rank cannot see."""
+    apart: Callable[[int, str], None]
+    """Told once, on every rank, when the ranks can no longer agree: at which step, and why."""
+
+
+class Agreement:
+    """One decision for all ranks; where the training has one process, its control's and nothing more. Thread: training."""
+
+    def __init__(self, ranks: Ranks, control: Control, ways: Ways, every: int = 1) -> None:
+        self.sick_rank: int | None = None
+        """A rank whose numbers were bad at the last boundary."""
+        self._ranks, self._control, self._ways, self._every = ranks, control, ways, every
+        self._has_told_apart = False
+
+    def at_boundary(self, step: int, death: Death | None, *, sick: bool) -> Decision:
+        """What all ranks do after `step`. `death`: one to be acted on. `sick`: this rank's numbers are no longer good."""
+        if self._ranks.is_alone:
+            return self._control.at_boundary(step, death)
+        if step % self._every and not self._ranks.problem:
+            return Decision()
+        command = self._control.take() if self._ranks.leads else None
+        try:
+            vote = self._ranks.vote(step, news=command is not None or death is not None, sick=sick)
+            self.sick_rank = vote.sick_rank
+            if not vote.news:
+                return Decision()
+            deaths = self._ranks.gather(_death_to_bytes(death))
+            return self._lead(step, first_of(deaths)) if self._ranks.leads else self._follow()
+        except Apart as parted:
+            self.part(step, str(parted))
+            return Decision()
+
+    def anyone(self, step: int, *, wants: bool) -> bool:
+        """Whether any rank wants something; False where the ranks are apart."""
+        try:
+            return self._ranks.vote(step, news=wants).news
+        except Apart as parted:
+            self.part(step, str(parted))
+            return False
+
+    def come_together(self, step: int) -> None:
+        """Returns when every rank is here; at once where the ranks are apart."""
+        with suppress(Apart):
+            self._ranks.vote(step, news=False)
+
+    def everyones(self, problem: str) -> str:
+        """The problems of all ranks in a line; that of this one where the ranks are apart."""
+        try:
+            return joined(self._ranks.gather(problem.encode()))
+        except Apart:
+            return problem
+
+    def wait_on(self) -> None:
+        """Tells the other ranks that rank 0 is still at it."""
+        if not self._ranks.is_alone:
+            self._ranks.share(WAIT)
+
+    def while_they_wait(self, job: Callable[[], T]) -> T:
+        """What `job` gives. Beside other ranks it runs in a thread, because they wait no longer than a limit without a word."""
+        if self._ranks.is_alone:
+            return job()
+        done: list[tuple[T | None, Exception | None]] = []
+        thread = threading.Thread(target=lambda: done.append(_tried(job)), name="lossguard-check", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(TICK_SECONDS)
+                self.wait_on()
+        finally:
+            thread.join()
+        result, error = done[0]
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # None only where the job gives it
+
+    def part(self, step: int, problem: str) -> None:
+        """The ranks are apart from now on: the others notice, what is under way is given up, and it is told once."""
+        self._ranks.leave(problem)
+        self._control.give_up(step, f"the ranks cannot be told together: {problem}")
+        if not self._has_told_apart:
+            self._has_told_apart = True
+            self._ways.apart(step, problem)
+
+    def _lead(self, step: int, death: Death | None) -> Decision:
+        """Decides, until every rank can do what was decided."""
+        command = self._control.in_hand
+        while True:
+            decision = self._control.decide_now(command, death, step)
+            self._ranks.share(_to_bytes(decision))
+            if decision.act is Act.GO_ON:
+                return decision
+            problems = joined(self._ranks.gather(b""))
+            if not problems:
+                return decision
+            if decision.target is not None:
+                self._ways.undo(decision.target)
+            self._control.give_up(step, problems)
+            command = None
+
+    def _follow(self) -> Decision:
+        while True:
+            while (said := self._ranks.share()) == WAIT:
+                pass
+            decision, problem = self._understood(said)
+            if decision.act is Act.GO_ON or not joined(self._ranks.gather(problem.encode())):
+                return decision
+
+    def _understood(self, said: bytes) -> tuple[Decision, str]:
+        """The decision for this rank, without the command, which is rank 0's to answer; and why it cannot be done here."""
+        told = json.loads(said)
+        decision = Decision(Act(told["act"]), told["reason"], told["saves"])
+        if told["offer"] is None:
+            return decision, ""
+        try:
+            return replace(decision, target=self._ways.see(Offer.from_json(told["offer"]))), ""
+        except Exception as problem:  # whatever it is, no rank goes back without the others
+            return decision, str(problem) or type(problem).__name__
+
+
+def joined(problems: Sequence[bytes]) -> str:
+    """`rank 1: ...; rank 3: ...` of the ranks that have a problem; of the only rank without its number."""
+    said = [(rank, text.decode(errors="replace")) for rank, text in enumerate(problems) if text]
+    return "; ".join(text if len(problems) == 1 else f"rank {rank}: {text}" for rank, text in said)[:2000]
+
+
+def first_of(deaths: Sequence[bytes]) -> Death | None:
+    """The earliest death of all ranks, with its ranks named."""
+    found = [(rank, _death_from_bytes(told)) for rank, told in enumerate(deaths) if told]
+    if not found:
+        return None
+    _, first = min(found, key=lambda each: each[1].step)
+    ranks = [rank for rank, death in found if death.step == first.step]
+    where = "on all ranks" if len(ranks) == len(deaths) else f"on rank {' and '.join(map(str, ranks))}"
+    return replace(first, reason=f"{where}: {first.reason}")
+
+
+def _death_to_bytes(death: Death | None) -> bytes:
+    return b"" if death is None else json.dumps([death.step, death.cause, death.reason]).encode()
+
+
+def _death_from_bytes(told: bytes) -> Death:
+    step, cause, reason = json.loads(told)
+    return Death(step, DeathCause(cause), reason)
+
+
+def _to_bytes(decision: Decision) -> bytes:
+    offer = None if decision.target is None else Offer.of(decision.target).to_json()
+    return json.dumps({"act": decision.act, "reason": decision.reason, "saves": decision.saves, "offer": offer}).encode()
+
+
+def _tried(job: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return job(), None
+    except Exception as error:
+        return None, error

@@ -1,0 +1,126 @@
+"""One rollback as the session lives through it: the target found, the loop left, the weights compared, the answer given.
+
+ find -> check -> leave -> arrive -> take_outcome
+   |       |                            |
+Refused  Refused                 what became of it
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from .data_plan import CannotSkip, Cut, DataPlan
+from .identity import Identity
+from .probes import Probes
+from .rollback import Offer, Refused, Restored, Target, check_files, choose, restored
+from .saves import Saves
+from .wire.commands import Command, RollbackPayload
+from .wire.messages import Scalar, Verdict
+from .wire.vocabulary import DataMode
+
+Cutter = Callable[[int, int], Cut]
+
+
+class WayBack:
+    """Thread: training; `find` and `check` also run in a thread for which the training waits."""
+
+    def __init__(
+        self,
+        *,
+        saves: Saves,
+        identity: Identity,
+        plan: DataPlan,
+        cutter: Cutter,
+        probes: Probes,
+        verdicts: Callable[[], Mapping[str, Verdict]],
+        rank: int,
+    ) -> None:
+        self._saves, self._identity, self._plan, self._cutter, self._probes = saves, identity, plan, cutter, probes
+        self._verdicts, self._rank = verdicts, rank
+        self._leaving: Target | None = None
+        self._arriving: tuple[Target, Restored] | None = None
+
+    @property
+    def unfinished(self) -> Target | None:
+        """Of a rollback that has begun and is not confirmed."""
+        return self._arriving[0] if self._arriving is not None else self._leaving
+
+    def find(self, command: Command, step: int, inspect_seconds: float) -> Target:
+        """The target of a command, with the cut in the data that it wants.
+
+        Raises:
+            Refused
+        """
+        self._saves.settle_all(inspect_seconds)
+        target = choose(command, self._saves.catalogue, self._verdicts(), needs_scaler=self._probes.has_scaler, left_step=step)
+        segment = target.payload.new_segment
+        if segment <= self._identity.last_segment:
+            raise Refused(f"it wants to open segment {segment}, and segment {self._identity.last_segment} was opened already")
+        if target.payload.data is not DataMode.SKIP or target.facts.step == step:  # nothing was trained since the checkpoint
+            return target
+        first, last = window_of(target.payload, step)
+        if first <= target.facts.step:
+            raise Refused(f"the window to skip begins at step {first}, which is not after the checkpoint's {target.facts.step}")
+        try:
+            cut = self._cutter(first, last)
+        except CannotSkip as reason:
+            raise Refused(f"the batches cannot be skipped: {reason}") from None
+        return Target(target.command_id, target.payload, target.facts, target.directory, step, cut)
+
+    def check(self, target: Target) -> None:
+        """Reads the files of a target, and notes its cut down.
+
+        Raises:
+            Refused
+        """
+        check_files(target)
+        try:
+            if target.cut is not None:
+                self._plan.add(target.cut)
+        except OSError as error:
+            raise Refused(f"the batches to skip cannot be noted down: {error.strerror or error}") from None
+
+    def undo(self, target: Target) -> None:
+        """Another rank cannot go back to what was checked here."""
+        if target.cut is not None:
+            self._plan.take_back(target.cut)
+
+    def see(self, offer: Offer) -> Target:
+        """What rank 0 goes back to, as this rank sees it.
+
+        Raises:
+            Refused
+        """
+        directory: Path = self._saves.catalogue.path_of_step(offer.payload.target_step)
+        return offer.seen(directory.resolve(), self._identity.run_id, self._rank)
+
+    def leave(self, target: Target) -> None:
+        """The loop was left for it."""
+        self._leaving = target
+        if target.cut is not None and self._rank:
+            self._plan.follow(target.cut)
+
+    def take_leaving(self) -> Target | None:
+        """Where the loop that begins now comes from; None when it was no rollback."""
+        target, self._leaving = self._leaving, None
+        return target
+
+    def arrive(self, target: Target, model: torch.nn.Module) -> dict[str, Scalar]:
+        """Compares what was loaded; what is different from now on."""
+        self._arriving = (target, restored(model, target))
+        changed: dict[str, Scalar] = {"data": target.payload.data, "left_step": target.left_step}
+        if target.cut is not None:
+            changed |= dict(zip(("skip_from_step", "skip_to_step"), window_of(target.payload, target.left_step), strict=True))
+        return changed
+
+    def take_outcome(self) -> tuple[Target, Restored] | None:
+        """What became of a rollback whose first step is done; once."""
+        outcome, self._arriving = self._arriving, None
+        return outcome
+
+
+def window_of(payload: RollbackPayload, left_step: int) -> tuple[int, int]:
+    """First and last step whose batches are passed over; all that was rolled back where the command does not say."""
+    first = payload.target_step + 1 if payload.skip_from_step is None else payload.skip_from_step
+    return first, left_step if payload.skip_to_step is None else payload.skip_to_step

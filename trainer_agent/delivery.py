@@ -7,6 +7,9 @@
 `attempt` does one request and says how long to wait before the next: `AT_ONCE`, `NOTHING` (until something is written), or
 seconds. A batch with a bad record is halved until the record is found (about log2 of the batch in extra requests), which is
 then set aside.
+
+After a request that failed, the next carries half as much, and again, four times at most: what a slow or broken line cannot
+bring over whole it may bring over in parts.
 """
 
 import random
@@ -25,6 +28,7 @@ from .wire.messages import Batch, Dropped, Reply
 
 AT_ONCE = 0.0
 NOTHING = float("inf")
+MOST_HALVINGS = 4
 
 
 class Stage(StrEnum):
@@ -92,7 +96,10 @@ class Delivery:
         start = self.spool.start
         envelope = Batch(start.run_id, start.incarnation, start.rank, first, first, time.time())
         last = None if self._suspect is None else first + (self._suspect - first) // 2
-        batch = cut(envelope, self.spool.entries(first), replace(self._limits, last=last))
+        limits = self._limits
+        for _ in range(min(self.failures, MOST_HALVINGS)):
+            limits = limits.halved()
+        batch = cut(envelope, self.spool.entries(first), replace(limits, last=last))
         while self.spool.damage:  # found while reading
             self._voice.say("damage", self.spool.damage.pop(0))
         return batch

@@ -3,10 +3,12 @@
 There is no timer between batches: what gathered while one was under way is the next.
 
     lossguard-sender      announces this process, then sends what earlier ones of the run left, then its own (see `backlog`)
-    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked
+    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked; every second while
+                          records wait, so that the newest values are seen before those of an hour ago have gone
     lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
 
-Commands and verdicts ride on every reply, so the long poll is a shortcut and never the only way.
+Commands and verdicts ride on every reply, so the long poll is a shortcut and never the only way. While the server is away, one
+of the first two tries at a time (see `link`), and an answer to either lets all go on.
 """
 
 import random
@@ -14,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import backoff
+from . import backoff, link
 from .backlog import Backlog, Leftover, is_over
 from .delivery import AT_ONCE, NOTHING, Delivery, Stage
 from .spool import Spool
@@ -24,7 +26,8 @@ from .wire.messages import Heartbeat, Reply
 from .wire.vocabulary import Phase
 
 HEARTBEAT_SECONDS = 10.0
-PHASE_LOOK_SECONDS = 0.5
+BEHIND_SECONDS = 1.0
+PHASE_LOOK_SECONDS = 0.25
 SOONEST_POLL_SECONDS = 0.2
 LATEST_POLL_SECONDS = 1.5
 """Between polls the server answers at once without anything new."""
@@ -52,6 +55,7 @@ class Sender:
         self._flushing = 0
         self._attempts = 0
         self._answer: Answer | None = None
+        self._link = link.LinkState()
         self._heard = 0
         loops = [("sender", self._send), ("heartbeat", self._beat)]
         if spool.start.rank == 0:
@@ -142,12 +146,17 @@ class Sender:
             self._rest(pause)
 
     def _attempt(self, delivery: Delivery) -> float:
+        """One request, if there is something to send, as soon as the link allows it; seconds until the next."""
+        if delivery.is_done or not self._may_go(hurries=True):
+            return NOTHING
         pause = delivery.attempt() if delivery is self.delivery else self._attempt_leftover(delivery)
+        is_ours = delivery.spool.start.run_id == self._spool.start.run_id
+        if is_ours and pause != NOTHING and delivery.last_answer is not None and self._learn(delivery.last_answer):
+            pause = AT_ONCE  # the link makes it wait
         with self._changed:
             self._attempts += 1
-            if delivery.spool.start.run_id == self._spool.start.run_id:
+            if is_ours:
                 self._answer = delivery.last_answer
-            self._heard += pause == AT_ONCE
             if self.delivery.stage is Stage.SENDING:
                 self._announced.set()
             self._changed.notify_all()
@@ -173,10 +182,34 @@ class Sender:
             while not self._stop.is_set() and (now := time.monotonic()) < until:
                 if pause == NOTHING and self._spool.waiting and self.delivery.stage is not Stage.GONE:
                     return
-                if self._flushing and pause != NOTHING and self._may_hurry():
-                    until = min(until, now + FLUSH_RETRY_SECONDS)
-                    pause = FLUSH_RETRY_SECONDS
                 self._changed.wait(max(0.0, until - now))
+
+    def _may_go(self, *, may_try: bool = True, hurries: bool = False) -> bool:
+        """Waits until this thread may ask the server; False at the end. Without `may_try` only when the server answers."""
+        with self._changed:
+            while not self._stop.is_set():
+                now = time.monotonic()
+                wait = self._link.wait_seconds(now)
+                if hurries and self._flushing and self._may_hurry():
+                    wait = min(wait, max(0.0, self._link.failed_at + FLUSH_RETRY_SECONDS - now))
+                if self._link.is_up or (may_try and not wait):
+                    self._link = link.step(self._link, link.Tried(), now, random.random)
+                    return True
+                self._changed.wait(wait if may_try else None)
+        return False
+
+    def _learn(self, answer: Answer) -> bool:
+        """Takes what an answer says about the link; whether it says that the server is away."""
+        what: link.Input = link.Heard()
+        if answer.meaning in (Meaning.BUSY, Meaning.UNREACHABLE):
+            what = link.Failed(answer.retry_after)
+        elif answer.meaning in (Meaning.NOT_ALLOWED, Meaning.NOT_LOSSGUARD):
+            what = link.Refused()
+        with self._changed:
+            self._link = link.step(self._link, what, time.monotonic(), random.random)
+            self._heard += self._link.is_up
+            self._changed.notify_all()
+        return not self._link.is_up
 
     def _may_hurry(self) -> bool:
         answer = self._answer
@@ -184,50 +217,55 @@ class Sender:
 
     def _beat(self) -> None:
         self._announced.wait()
-        while not self._stop.is_set():
+        failures = 0
+        while self._may_go():
             if self.delivery.stage is Stage.GONE:
                 return
-            beat = self._heartbeat()
+            beat, was_up = self._heartbeat(), self._link.is_up
             answer = self._transport.beat(beat)
             self._hear(answer)
-            if answer.meaning in NEEDS_A_PERSON:
-                self._rest_until_heard(backoff.crawl(random.random))
+            if answer.meaning is Meaning.TAKEN:
+                failures = 0
+                self._rest_until_news(beat.phase)
             else:
-                self._rest_until_phase(beat.phase)
+                failures = self._failed_alone(answer, failures + was_up)
 
-    def _rest_until_phase(self, told: Phase) -> None:
-        """Waits for the next heartbeat, which comes sooner when the phase changes. Looks, so that the training wakes nobody."""
-        until = time.monotonic() + HEARTBEAT_SECONDS
-        while not self._stop.wait(PHASE_LOOK_SECONDS) and time.monotonic() < until:
-            if self._heartbeat().phase is not told:
+    def _rest_until_news(self, told: Phase) -> None:
+        """Waits for the next heartbeat: sooner when the phase changes or records wait. Looks: the training wakes nobody."""
+        began, newest = time.monotonic(), self._spool.last_seq
+        while not self._stop.wait(PHASE_LOOK_SECONDS) and time.monotonic() < began + HEARTBEAT_SECONDS:
+            is_behind = self._spool.next_seq <= newest and time.monotonic() >= began + BEHIND_SECONDS - PHASE_LOOK_SECONDS
+            if is_behind or self._heartbeat().phase is not told:
                 return
 
     def _poll(self) -> None:
         self._announced.wait()
         start, failures, spacing = self._spool.start, 0, SOONEST_POLL_SECONDS
-        while not self._stop.is_set() and self.delivery.stage is not Stage.GONE:
+        while self._may_go(may_try=False) and self.delivery.stage is not Stage.GONE:
             began = time.monotonic()
             answer = self._transport.poll(start.run_id, start.incarnation, start.rank)
             if self._hear(answer) or time.monotonic() - began > 1.0:
                 spacing = SOONEST_POLL_SECONDS
             else:
                 spacing = min(LATEST_POLL_SECONDS, spacing * 2)
-            failures = 0 if answer.meaning is Meaning.TAKEN else failures + 1
-            if not failures:
+            if answer.meaning is Meaning.TAKEN:
+                failures = 0
                 self._stop.wait(spacing)
-            elif answer.meaning in NEEDS_A_PERSON:
-                self._rest_until_heard(backoff.crawl(random.random))
             else:
-                self._rest_until_heard(backoff.delay(failures, random.random))
+                failures = self._failed_alone(answer, failures + 1)
+
+    def _failed_alone(self, answer: Answer, failures: int) -> int:
+        """Waits after a request that failed, a second time by itself while others do not; gives `failures` back."""
+        if answer.meaning is Meaning.GONE:
+            self._rest_until_heard(backoff.crawl(random.random))
+        else:
+            self._stop.wait(backoff.delay(failures, random.random) if failures > 1 else SOONEST_POLL_SECONDS)
+        return failures
 
     def _hear(self, answer: Answer) -> bool:
-        """Takes the reply of a heartbeat or a poll; whether it brought something new."""
-        if answer.reply is None:
-            return False
-        with self._changed:
-            self._heard += 1
-            self._changed.notify_all()
-        return self._on_reply(answer.reply)
+        """Takes the answer to a heartbeat or a poll; whether it brought something new."""
+        self._learn(answer)
+        return answer.reply is not None and self._on_reply(answer.reply)
 
     def _rest_until_heard(self, seconds: float) -> None:
         """Waits, until the server is heard on another way (but a little in any case)."""

@@ -92,7 +92,7 @@ def test_a_server_that_never_comes_forward_is_backed_off_from(make):
     transport = Scripted(*[Answer(Meaning.TAKEN, Reply(1))] * 9)
     delivery = make(transport)
     pauses = [delivery.attempt() for _ in range(9)]
-    assert pauses == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert pauses == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 52.5, 52.5]
 
 
 def test_a_server_that_claims_more_than_there_is_gets_no_further_than_the_end(make):

@@ -1,0 +1,124 @@
+"""SIGKILL at every crash label of trainer and server, and at random moments: what was acknowledged is there, once, and as it was.
+
+`KILL_ROUNDS` and `KILL_RANDOM` say how often (`make soak`: every label several times, 200 moments).
+"""
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from kill_history import Stored, judge
+from kill_kit import Forks, Server, lives_of, reached
+from kill_sweep import SERVER_LABELS, Fate, Sweep, kill_server_at, server_cases, trainer_cases
+from kill_victims import SERIES, known
+
+from trainer_agent.wire.crash import LABELS
+
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
+RANDOM = int(os.environ.get("KILL_RANDOM", "8"))
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[Forks]:
+    forks = Forks()
+    yield forks
+    forks.close()
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Forks]:
+    forks = Forks("server")
+    yield forks
+    forks.close()
+
+
+def test_the_list_of_labels_is_what_stands_in_the_source():
+    found = [
+        label
+        for folder in ("trainer_agent", "server")
+        for path in (ROOT / folder).rglob("*.py")
+        for label in re.findall(r'reach\(\s*"([^"]+)"', path.read_text())
+        + [label for pair in re.findall(r'reach\("([^"]+)" if \w+ else "([^"]+)"\)', path.read_text()) for label in pair]
+    ]
+    assert sorted(set(found)) == sorted(LABELS)
+
+
+def show(labels: list[str], hit: set[str]) -> None:
+    for label in labels:
+        print(f"  {'killed' if label in hit else 'NOT HIT':8} {label:24} {LABELS[label]}")
+
+
+def total(verdicts: list, name: str) -> int:
+    return sum(getattr(verdict, name) for verdict in verdicts)
+
+
+def test_a_trainer_killed_at_every_label_and_at_any_moment_loses_nothing_acknowledged(trainers, servers, tmp_path, figure):
+    server = Server(servers, tmp_path / "server")
+    server.start()
+    sweep = Sweep(trainers, server, tmp_path)
+    cases = trainer_cases(ROUNDS)
+    sweep.run([*cases, *(random.Random(seed) for seed in range(RANDOM))])
+    problems = [fate.problem for fate in sweep.fates if fate.problem]
+    found = sweep.verdicts()
+    verdicts = [verdict for _, verdict, _ in found]
+    labels = [label for label in LABELS if label not in SERVER_LABELS]
+    show(labels, {fate.case.at.partition(":")[0] for fate in sweep.fates if fate.case and not fate.problem})
+    assert not problems, "\n".join(problems)
+    for fate, verdict, _ in found:
+        assert verdict.is_clean, f"{fate.case} {fate.folder}: {verdict}"
+    figure("F12", "trainers killed with SIGKILL, at labels and at random moments", len(cases) + RANDOM)
+    figure("F12", "records logged by them", sum(calls for *_, calls in found))
+    figure("F12", "acknowledged records lost", total(verdicts, "acknowledged_and_lost"), at_most=0)
+    figure("F12", "records invented or altered", total(verdicts, "invented"), at_most=0)
+    figure("F12", "records doubled", total(verdicts, "doubled"), at_most=0)
+    figure("F12", "records lost that were older than 100 ms at the kill", total(verdicts, "lost_too_early"), at_most=0)
+    figure("F12", "records lost in one kill, all of the last 100 ms", max(verdict.lost_at_the_end for verdict in verdicts))
+    figure(
+        "F12",
+        "crash labels of the trainer that were not hit",
+        len(labels) - len({c.at.partition(":")[0] for c in cases}),
+        at_most=0,
+    )
+
+
+def check_server_fates(fates: list[Fate], stored: dict[str, Stored]) -> list:
+    verdicts = []
+    assert not [fate.problem for fate in fates if fate.problem], "\n".join(fate.problem for fate in fates)
+    for fate in fates:
+        (life,) = lives_of(fate.folder)
+        verdict = judge(life, stored.get(life.incarnation, Stored()), known, SERIES)
+        assert verdict.is_clean, f"{fate.folder}: {verdict}"
+        assert stored[life.incarnation].dropped == verdict.lost_at_the_end == 0
+        verdicts.append(verdict)
+    return verdicts
+
+
+def test_a_server_killed_at_every_label_keeps_what_it_acknowledged_and_takes_the_rest_once(trainers, servers, tmp_path, figure):
+    chance = random.Random(7)
+    cases = server_cases(ROUNDS) + [f"{chance.uniform(0, 0.3):.3f}" for _ in range(max(2, RANDOM // 2))]
+    lanes = [Server(servers, tmp_path / f"server-{lane}") for lane in range(2)]
+    shares = [cases[lane :: len(lanes)] for lane in range(len(lanes))]
+
+    def drive(lane: int) -> list[Fate]:
+        folder = tmp_path / f"lane-{lane}"
+        folder.mkdir()
+        return [kill_server_at(trainers, lanes[lane], folder / f"victim-{number}", at) for number, at in enumerate(shares[lane])]
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        fates = list(pool.map(drive, range(len(lanes))))
+    hit = {label for lane in lanes for label, *_ in reached(lane.reached)}
+    show(list(SERVER_LABELS), hit)
+    verdicts = [
+        verdict for lane, theirs in zip(lanes, fates, strict=True) for verdict in check_server_fates(theirs, lane.stored())
+    ]
+    figure("F57", "servers killed with SIGKILL, at labels and at random moments", len(cases))
+    figure("F57", "acknowledged records lost", total(verdicts, "acknowledged_and_lost"), at_most=0)
+    figure("F57", "records invented, doubled or altered", total(verdicts, "invented") + total(verdicts, "doubled"), at_most=0)
+    figure("F57", "records lost", total(verdicts, "lost_too_early") + total(verdicts, "lost_at_the_end"), at_most=0)
+    figure("F57", "crash labels of the server that were not hit", len(set(SERVER_LABELS) - hit), at_most=0)
+    figure("F57", "slowest start of a server", max(max(lane.restart_seconds) for lane in lanes), at_most=15, unit="s")

@@ -77,11 +77,23 @@ def finish(benchmark: str, options: argparse.Namespace, results: dict[str, Any],
 
 def lines(results: dict[str, Any], bars: Sequence[Bar]) -> list[str]:
     """The results and bars as text."""
-    told = [f"{key}: {json.dumps(strict(value), ensure_ascii=False)}" for key, value in results.items()]
+    told = _flat("", results)
     for bar in bars:
         value = "not measured" if bar.value is None else f"{bar.value:.4g}"
         told.append(f"{'ok  ' if bar.ok else 'FAIL'} {bar.name:<72} {value:>12}   limit {bar.limit:g}")
     return told
+
+
+def _flat(path: str, value: Any) -> list[str]:
+    """One line for each innermost dictionary or value, under its path."""
+    if isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
+        return [line for key, item in value.items() for line in _flat(f"{path} {key}".strip(), item)]
+    pairs = [f"{key} {_short(item)}" for key, item in value.items()] if isinstance(value, dict) else [_short(value)]
+    return [f"{path:<32} {'   '.join(pairs)}"] if pairs else []
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def strict(value: Any) -> Any:

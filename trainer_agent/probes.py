@@ -3,7 +3,10 @@
 The loss is what the micro-batches gave, added up as the Trainer does; the logged one is no source, because the Trainer's NaN
 filter hides exactly what matters. The grad norm is the one before clipping. A skipped step is told by the fall of the loss
 scale, because the optimizer's own flag stays silent with fused optimizers. Numbers on a GPU are copied without waiting for it
-and read one step late, under the number of their own step; on the CPU they are there at once.
+and read one step late or later, under the number of their own step (`landing`); on the CPU they are there at once.
+
+A compiled model keeps its graphs: the hooks on it are closed to the compiler, and no hook is set inside it. Where the compiler
+comes across a hook all the same, it finds that there is nothing to compile. Norms that are spread over processes are left alone.
 
 Thread: training, all of it. The hooks run inside the user's forward pass, so their errors go to `on_error` and no further; all
 other errors are for the caller to catch.
@@ -19,15 +22,13 @@ from typing import Any
 import torch
 
 from .guard import StepFacts
+from .landing import Far, Flight, Landing, far
 from .wire import series
-
-MOST_IN_FLIGHT = 4
-"""So many steps may wait for the GPU; then the oldest is waited for, so that memory stays bounded."""
 
 _SCALE_AFTER = "scale_after"
 _SHORT = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
-Number = float | torch.Tensor
+Number = float | torch.Tensor | Far
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +57,20 @@ class Reading:
 class _Pending:
     step: int
     known: dict[str, float]
-    names: tuple[str, ...] = ()
-    landing: torch.Tensor | None = None  # pinned, shape (len(names),), float64
-    event: "torch.cuda.Event | None" = None
+    flight: Flight
+    losses: int
+    """How many losses were added up of which the mean is wanted."""
 
 
 @dataclass(slots=True)
 class _Step:
     """What has been gathered of the step under way. A forward pass ran for each of `losses` micro-batches."""
 
-    loss: torch.Tensor | None = None
+    loss: torch.Tensor | Far | None = None
     losses: int = 0
     is_mean: bool = False
     norm: Number | None = None
-    learning_rate: float | None = None
+    learning_rate: Number | None = None
     tokens: int = 0
 
 
@@ -95,6 +96,13 @@ class Probes:
         self._has_seen_loss = False
         self._now = _Step()
         self._waiting: deque[_Pending] = deque()
+        self._landing = Landing()
+        self._gpu: int | None = None
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU that the model lies on, as torch counts them; None for the CPU. The first one of several."""
+        return self._gpu
 
     @property
     def has_scaler(self) -> bool:
@@ -107,23 +115,31 @@ class Probes:
         return self._has_seen_loss
 
     def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
-        """Sets the hooks. `look_inside=False` leaves out the look for autocast, for a compiled model."""
+        """Sets the hooks. `look_inside=False` for a model that is compiled, or will be, where that cannot be seen of it."""
         self.detach()
+        is_open = look_inside and not _is_compiled(model)
         scaler = getattr(optimizer, "scaler", None)
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._scale = self._scaler.get_scale() if self._scaler is not None else None
         self._now, self._mark = _Step(), self._clock()
         self._waiting.clear()
+        self._landing = Landing()
+        self._gpu = next((weight.device.index for weight in model.parameters() if weight.device.type == "cuda"), None)
+        before, after = self._safe(self._before_forward), self._safe(self._after_forward)
+        if not is_open:  # else the compiler compiles the hooks, again and again, and fails where it may not give up
+            before, after = map(torch.compiler.disable, (before, after))
         self._hooks = [
-            model.register_forward_pre_hook(self._safe(self._before_forward), with_kwargs=True),
-            model.register_forward_hook(self._safe(self._after_forward), with_kwargs=True),
+            model.register_forward_pre_hook(before, with_kwargs=True),
+            model.register_forward_hook(after, with_kwargs=True),
         ]
-        if self.precision is None and look_inside:
+        if self.precision is None and is_open:
             inside = list(model.modules())[1:] or [model]
             self._looking = [module.register_forward_pre_hook(self._safe(self._look)) for module in inside]
 
     def _safe(self, hook: Callable[..., None]) -> Callable[..., None]:
         def safe(*args: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             try:
                 hook(*args)
             except Exception as error:
@@ -143,7 +159,9 @@ class Probes:
 
     def take_norm(self, norm: Number | None) -> None:
         """The global norm of the gradients before clipping."""
-        self._now.norm = norm.detach() if isinstance(norm, torch.Tensor) else norm
+        if _is_spread(norm):
+            return
+        self._now.norm = _held(norm.detach()) if isinstance(norm, torch.Tensor) else norm
 
     def begin_step(self) -> None:
         """Forgets what an unfinished step left behind."""
@@ -152,8 +170,8 @@ class Probes:
     def before_update(self, optimizer: Any) -> None:
         """The learning rate this update is made with."""
         rate = optimizer.param_groups[0]["lr"]
-        if not isinstance(rate, torch.Tensor) or rate.device.type == "cpu":
-            self._now.learning_rate = float(rate)
+        # a rate in a tensor is changed in place by the schedule before the step is closed
+        self._now.learning_rate = _held(rate.detach().clone()) if isinstance(rate, torch.Tensor) else float(rate)
 
     def restart_clock(self) -> None:
         """The time until now, spent on saving or evaluating, is not the next step's."""
@@ -166,10 +184,23 @@ class Probes:
         known = {series.STEP_SECONDS: seconds}
         if gathered.tokens and seconds > 0:
             known[series.TOKENS_PER_SECOND] = gathered.tokens / seconds
-        if gathered.learning_rate is not None:
-            known[series.LEARNING_RATE] = gathered.learning_rate
-        self._waiting.append(_send(step, known, self._numbers(gathered)))
+        flight = Flight()
+        try:
+            flight = self._send(known, self._numbers(gathered))
+        except Exception as error:  # what is known without them goes its way
+            self._on_error(error)
+        self._waiting.append(_Pending(step, known, flight, gathered.losses if gathered.is_mean else 1))
         return self._read(wait=False)
+
+    def _send(self, known: dict[str, float], numbers: Mapping[str, Number]) -> Flight:
+        """Numbers on a GPU are sent on their way; all others are known at once."""
+        away: dict[str, Far] = {}
+        for name, number in numbers.items():
+            if isinstance(number, Far):
+                away[name] = number
+            else:
+                known[name] = float(number)
+        return self._landing.send(away)
 
     def drain(self) -> list[Reading]:
         """All steps not read yet; waits for the GPU."""
@@ -177,31 +208,33 @@ class Probes:
 
     def _numbers(self, gathered: _Step) -> dict[str, Number]:
         numbers: dict[str, Number] = {}
-        if gathered.loss is not None:
-            numbers[series.LOSS] = gathered.loss / gathered.losses if gathered.is_mean else gathered.loss
-        if gathered.norm is not None:
-            numbers[series.GRAD_NORM] = gathered.norm
+        found = {
+            series.LOSS: gathered.loss,
+            series.GRAD_NORM: gathered.norm,
+            series.LEARNING_RATE: gathered.learning_rate,
+        }
+        numbers.update({name: number for name, number in found.items() if number is not None})
         if self._scaler is not None:
             # the attribute, because the public get_scale() waits for the GPU
             tensor = getattr(self._scaler, "_scale", None)
-            numbers[_SCALE_AFTER] = tensor if isinstance(tensor, torch.Tensor) else float(self._scaler.get_scale())
+            numbers[_SCALE_AFTER] = _held(tensor) if isinstance(tensor, torch.Tensor) else float(self._scaler.get_scale())
         return numbers
 
     def _read(self, *, wait: bool) -> list[Reading]:
         readings = []
         while self._waiting:
-            oldest = self._waiting[0]
-            if oldest.event is not None and not oldest.event.query():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-                if not wait and len(self._waiting) <= MOST_IN_FLIGHT:
-                    break
-                oldest.event.synchronize()
+            flight = self._waiting[0].flight
+            if wait:
+                flight.wait()
+            elif not flight.has_landed():
+                break
             readings.append(self._finish(self._waiting.popleft()))
         return readings
 
     def _finish(self, pending: _Pending) -> Reading:
-        values = dict(pending.known)
-        if pending.landing is not None:
-            values.update(zip(pending.names, pending.landing.tolist(), strict=True))
+        values = pending.known | pending.flight.values()
+        if series.LOSS in values:
+            values[series.LOSS] /= pending.losses
         after, skipped = values.pop(_SCALE_AFTER, None), False
         if after is not None:
             before = after if self._scale is None else self._scale
@@ -209,7 +242,7 @@ class Probes:
             self._scale = after
             values[series.LOSS_SCALE], values[series.OVERFLOW] = before, float(skipped)
         return Reading(
-            pending.step, values, StepFacts(pending.step, values.get(series.LOSS), skipped, has_scaler=after is not None)
+            pending.step, values, StepFacts(pending.step, values.get(series.LOSS), skipped, has_scaler=self.has_scaler)
         )
 
     def _before_forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -225,9 +258,13 @@ class Probes:
             self._add(loss, is_mean=kwargs.get("num_items_in_batch") is None)
 
     def _add(self, loss: torch.Tensor, *, is_mean: bool) -> None:
-        loss, now = loss.detach().float(), self._now
+        if _is_spread(loss):
+            return
+        # a copy: a CUDA graph writes the next loss into the same place
+        loss, now = loss.detach().to(torch.float32, copy=True), self._now
         loss = loss if loss.ndim == 0 else loss.mean()
-        now.loss = loss if now.loss is None else now.loss + loss
+        before = now.loss.value if isinstance(now.loss, Far) else now.loss
+        now.loss = _held(loss if before is None else before + loss)
         now.losses += 1
         now.is_mean = is_mean
         self._has_seen_loss = True
@@ -251,9 +288,9 @@ def short_name(dtype: torch.dtype) -> str:
 
 
 def nonfinite_tensor(model: torch.nn.Module) -> str | None:
-    """The name of the first weight with a non-finite value. Waits for the GPU."""
+    """The name of the first weight with a non-finite value; weights kept outside memory are not looked at. Waits for the GPU."""
     for name, weight in model.named_parameters():
-        if weight.is_floating_point() and count_nonfinite(weight.detach()):
+        if weight.is_floating_point() and not weight.is_meta and count_nonfinite(weight.detach()):
             return name
     return None
 
@@ -262,24 +299,22 @@ def count_nonfinite(tensor: torch.Tensor) -> int:
     """How many of its elements are NaN or infinite. One pass where all are finite."""
     if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float32))):
         return 0
-    return int((~torch.isfinite(tensor)).sum())  # the sum may also have run over by itself
+    wide = tensor.float() if tensor.itemsize == 1 else tensor  # 8-bit numbers cannot be asked
+    return int((~torch.isfinite(wide)).sum())  # the sum may also have run over by itself
 
 
-def _send(step: int, known: dict[str, float], numbers: Mapping[str, Number]) -> _Pending:
-    """Numbers on a GPU are on their way to `landing`; all others are known at once."""
-    pending, away = _Pending(step, known), {}
-    for name, number in numbers.items():
-        if isinstance(number, torch.Tensor) and number.device.type == "cuda":
-            away[name] = number.double().reshape(())
-        else:
-            known[name] = float(number)
-    if away:
-        pending.names = tuple(away)
-        pending.landing = torch.empty(len(away), dtype=torch.float64, pin_memory=True)
-        pending.landing.copy_(torch.stack(list(away.values())), non_blocking=True)
-        pending.event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        pending.event.record()
-    return pending
+def _held(value: torch.Tensor) -> torch.Tensor | Far:
+    return far(value) if value.device.type == "cuda" else value
+
+
+def _is_spread(value: object) -> bool:
+    """Whether it is a tensor of which each process has a part: to read it, all would have to take part."""
+    return hasattr(value, "placements")
+
+
+def _is_compiled(model: torch.nn.Module) -> bool:
+    """Whether the model or something in it is compiled."""
+    return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in model.modules())
 
 
 def _count_tokens(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:

@@ -1,11 +1,14 @@
-"""How full the machine is: GPU memory and load through NVML where there is a GPU, the memory of this process where there is none.
+"""How full and how hot the machine is: the GPU through NVML where the model lies on one, else the memory of this process.
 
-A thread of its own takes one sample a second, because NVML may take its time. Host memory is named host memory.
+A thread of its own takes one sample a second, because NVML may take its time. CUDA itself is asked nothing: not to start, where
+a training on the CPU leaves it alone, and not to wait. The GPU is found by its UUID, because NVML counts all GPUs of a machine
+and `CUDA_VISIBLE_DEVICES` hides some from torch. Host memory is named host memory.
 """
 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # ships no types
 import torch
@@ -18,10 +21,19 @@ Sample = dict[str, float]
 
 
 class SystemSampler:
-    """Takes samples in the background; `take` hands out each of them once."""
+    """Takes samples in the background; `take` hands out each of them once.
 
-    def __init__(self, read: Callable[[], Sample] | None = None, period_seconds: float = PERIOD_SECONDS) -> None:
-        self._read = read or choose_source()
+    `gpu` gives the number of the model's GPU, as torch counts them, and None as long as it lies on none.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Sample] | None = None,
+        period_seconds: float = PERIOD_SECONDS,
+        *,
+        gpu: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._read = read or Source(gpu)
         self._period_seconds = period_seconds
         self._newest: Sample | None = None
         self._over = threading.Event()
@@ -48,10 +60,20 @@ class SystemSampler:
                 return
 
 
-def choose_source() -> Callable[[], Sample]:
-    """NVML for the GPU that torch uses; else the resident memory of this process."""
-    gpu = _gpu_source() if torch.cuda.is_available() else None
-    return gpu or _host_source()
+class Source:
+    """Reads the GPU from the moment the model lies on one; this process's memory before that, and where NVML does not answer."""
+
+    def __init__(self, gpu: Callable[[], int | None]) -> None:
+        self._gpu = gpu
+        self._read = _host_source()
+        self._is_settled = False
+
+    def __call__(self) -> Sample:
+        """One sample. Thread: any but the training's."""
+        if not self._is_settled and (index := self._gpu()) is not None:
+            self._is_settled = True  # a driver without its library does not grow one: asked once
+            self._read = gpu_source(index) or self._read
+        return self._read()
 
 
 def _host_source() -> Callable[[], Sample]:
@@ -59,20 +81,45 @@ def _host_source() -> Callable[[], Sample]:
     return lambda: {series.HOST_MEMORY_BYTES: float(process.memory_info().rss)}
 
 
-def _gpu_source() -> Callable[[], Sample] | None:
-    """None where NVML does not answer, as in a container without the driver's library."""
+def gpu_source(index: int) -> Callable[[], Sample] | None:
+    """What reads the GPU of this number; None where NVML does not answer, as in a container without the driver's library."""
     try:
         import pynvml  # type: ignore[import-untyped]  # ships no types
 
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        handle = _handle(pynvml, str(torch.cuda.get_device_properties(index).uuid))
     except Exception:
         return None
+    gauges: dict[str, Callable[[], float]] = {
+        series.GPU_MEMORY_BYTES: lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+        series.GPU_UTILIZATION_RATIO: lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0,
+        series.GPU_TEMPERATURE_CELSIUS: lambda: _temperature(pynvml, handle),
+        series.GPU_POWER_WATTS: lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+    }
+    return lambda: _read_each(gauges)
 
-    def read() -> Sample:
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        load = pynvml.nvmlDeviceGetUtilizationRates(handle)
-        return {series.GPU_MEMORY_BYTES: float(memory.used), series.GPU_UTILIZATION_RATIO: load.gpu / 100.0}
 
-    return read
+def _handle(nvml: Any, uuid: str) -> Any:
+    """The device of a UUID, which CUDA tells without its first letters; a slice of a divided GPU has others."""
+    if uuid.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(uuid)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except nvml.NVMLError:
+        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+
+
+def _temperature(nvml: Any, handle: Any) -> float:
+    try:
+        return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+    except (AttributeError, nvml.NVMLError):  # the older question, on its way out
+        return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
+
+
+def _read_each(gauges: dict[str, Callable[[], float]]) -> Sample:
+    """What can be read: a slice of a GPU has no utilization, a virtual one no power, and neither hides the memory."""
+    sample: Sample = {}
+    for name, read in gauges.items():
+        with suppress(Exception):
+            sample[name] = read()
+    return sample

@@ -1,7 +1,7 @@
 """The grammar of series names, the standard names and their units.
 
 A name is `group/name`: lower case, digits, `_ . -`, one or more parts after the group, at most 128 characters. The unit is
-the suffix of the name in base units (`_seconds`, `_bytes`, `_per_second`); `_ratio` runs from 0 to 1.
+the suffix of the name in base units (`_seconds`, `_bytes`, `_per_second`, `_celsius`, `_watts`); `_ratio` runs from 0 to 1.
 """
 
 import re
@@ -22,10 +22,12 @@ STEP_SECONDS: Final = "perf/step_seconds"
 TOKENS_PER_SECOND: Final = "perf/tokens_per_second"
 GPU_MEMORY_BYTES: Final = "system/gpu_memory_bytes"
 GPU_UTILIZATION_RATIO: Final = "system/gpu_utilization_ratio"
+GPU_TEMPERATURE_CELSIUS: Final = "system/gpu_temperature_celsius"
+GPU_POWER_WATTS: Final = "system/gpu_power_watts"
 HOST_MEMORY_BYTES: Final = "system/host_memory_bytes"
 """Resident memory of the training process. Host memory, never to be shown as GPU memory."""
 
-UNITS: Final = {"_seconds": "s", "_bytes": "B", "_per_second": "1/s", "_ratio": ""}
+UNITS: Final = {"_seconds": "s", "_bytes": "B", "_per_second": "1/s", "_celsius": "°C", "_watts": "W", "_ratio": ""}
 
 _NAME: Final = re.compile(r"[a-z0-9_.\-]+(/[a-z0-9_.\-]+)+")
 _FORBIDDEN: Final = re.compile(r"[^a-z0-9_.\-/]+")

@@ -1,0 +1,312 @@
+"""One hand-written training as it runs: takes its numbers, and does to it at each boundary what the session decides.
+
+take -> (the script) -> close_step -> go on | save | stop | put everything back -> take ...
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import torch
+
+from . import ends, loop_facts, loop_rng
+from .control import Act, Decision
+from .data_plan import CannotSkip, Cut
+from .harmless import go_on, tell
+from .loop_data import END, Batches, Draws, Feed
+from .loop_folder import Folder
+from .loop_hooks import Hooks, StepClock
+from .loop_open import Opened, Settings, begin, take_up
+from .loop_state import CannotLoad, State, Stored, Where
+from .ranks import Apart
+from .rollback import Target
+from .session import Attributes, Session
+from .voice import Voice
+from .wire.vocabulary import EndReason, Phase
+
+T = TypeVar("T")
+
+
+class Driver:
+    """Thread: training."""
+
+    def __init__(self, state: State, settings: Settings) -> None:
+        self.step = 0
+        self.stopped = self.is_through = False
+        self._state, self._settings = state, settings
+        self._folder, self._clock = Folder(settings.output_dir), StepClock()
+        self._feed: Feed = Draws(random_batches=False)
+        self._loop = 0
+        self._in_loop = self._is_told = self._wants_save = False
+        self._loss: torch.Tensor | None = None
+        self._losses = 0
+        self._norm: Any = None
+        opened = take_up(state, settings, self._folder)
+        self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
+        self.step = self._stored.step if self._stored is not None else 0
+        self._session, self._hooks = self._begin(opened)
+
+    def _begin(self, opened: Opened) -> tuple[Session | None, Hooks | None]:
+        try:
+            session = begin(self._state, self._settings, opened, self._clock, self._cut)
+        except Exception as error:
+            tell(error, "so this training is not watched")
+            return None, None
+        return session, Hooks(session.probes, self._clock, set_phase=session.set_phase, on_error=go_on)
+
+    @property
+    def _has_updated(self) -> bool:
+        """An update was seen, if not told: a script that forgets to tell must not run for ever."""
+        return self._hooks is not None and self._hooks.has_updated
+
+    @property
+    def max_grad_norm(self) -> float | None:
+        """The clipping that a rollback ordered."""
+        return self._hooks.max_grad_norm if self._hooks is not None else None
+
+    # --- the loop
+
+    def over_steps(self, max_steps: int | None, *, random_batches: bool) -> Iterator[int]:
+        """Step after step."""
+        return self._over(Draws(random_batches=random_batches), max_steps)
+
+    def over_batches(self, loader: Any, max_steps: int | None, epochs: int | None) -> Iterator[Any]:
+        """Batch after batch."""
+        return self._over(Batches(loader, epochs, lambda: self._plan.cuts), max_steps)
+
+    def _over(self, feed: Feed, max_steps: int | None) -> Iterator[Any]:
+        limit = self._settings.total_steps if max_steps is None else max_steps
+        self._loop_begins(feed)
+        try:
+            while not self.stopped and (limit is None or self.step < limit):
+                item = feed.take(self.step)
+                if item is END:
+                    break
+                yield item
+                if self._is_told or feed.kind == Draws.kind or self._has_updated:
+                    self._close_step(limit)
+            self.is_through = True
+        finally:
+            self._in_loop = False
+            self._close_left_step()
+
+    def _loop_begins(self, feed: Feed) -> None:
+        self._loop += 1
+        self._feed, self._in_loop, self.is_through = feed, True, False
+        stored = self._stored
+        if stored is not None and stored.where.loop == self._loop:
+            self._stored = None
+            if stored.where.kind == feed.kind:
+                self._put_data_back(stored)
+            else:
+                Voice().once("resume", f"the checkpoint was saved in a loop over {stored.where.kind}: the data begin anew")
+        feed.note(self.step)
+        if self._loop == 1:
+            self._try(self._attach)
+            self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
+        self._clock.go_on()
+
+    def _attach(self, session: Session) -> None:
+        self._attach_probes(session)
+        if self._hooks is not None:
+            self._hooks.attach(self._state.model, loop_facts.plain(self._state.optimizer))
+
+    def _attach_probes(self, session: Session) -> None:
+        is_compiled = hasattr(self._state.model, "_orig_mod")
+        session.probes.attach(self._state.model, SimpleNamespace(scaler=self._state.scaler), look_inside=not is_compiled)
+
+    def _attributes(self) -> Attributes:
+        return {} if self.max_grad_norm is None else {"max_grad_norm": self.max_grad_norm}
+
+    # --- numbers
+
+    def take_step(self, loss: Any, norm: Any) -> None:
+        """The numbers of a step, or of one of its micro-batches."""
+        shared = getattr(self._state.optimizer, "gradient_state", None)
+        is_over = shared is None or bool(shared.sync_gradients)
+        self._is_told = self._is_told or is_over
+        if is_over:
+            self._norm = norm
+            self._clock.pause()
+        if loss is not None:
+            new = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
+            self._loss = new if self._loss is None else self._loss + new
+            self._losses += 1
+
+    def log(self, values: dict[str, float]) -> None:
+        """More numbers, under the steps that are done."""
+        if self._session is not None:
+            self._session.log(values, self.step + self._is_told)
+
+    def _hand_over(self, session: Session) -> None:
+        """What was gathered of the step, to the probes."""
+        if self._loss is not None:
+            session.probes.take_loss(self._loss if self._losses == 1 else self._loss / self._losses)
+        if self._hooks is not None:
+            seen = self._hooks.take_update(self._state.optimizer)
+            self._hooks.wants_norm = self._norm is None
+            session.probes.take_norm(seen if self._norm is None else self._norm)
+
+    def _forget(self) -> None:
+        self._loss, self._losses, self._norm, self._is_told = None, 0, None, False
+
+    # --- the boundary
+
+    def _close_step(self, limit: int | None) -> None:
+        self._clock.pause()
+        self.step += 1
+        every = self._settings.save_every
+        due = self._wants_save or (every is not None and (self.step % every == 0 or self.step == limit))
+        self._feed.note(self.step)
+        decision = self._decide(saving=due)
+        if decision.saves or (due and decision.act is Act.GO_ON):
+            self._save()
+        if decision.act is Act.ROLL_BACK:
+            self._roll_back()
+        elif decision.act is not Act.GO_ON:
+            self.stopped = True
+        else:
+            self._jump()
+        self._clock.go_on()
+
+    def _close_left_step(self) -> None:
+        """The loop was left in the middle of an iteration: its numbers count, and nothing is done any more."""
+        if self._is_told:
+            self.step += 1
+            self._decide(saving=False)
+
+    def _decide(self, *, saving: bool) -> Decision:
+        self._try(self._hand_over)
+        self._forget()
+        return self._try(lambda s: s.step_ended(self.step, self._state.model, saving=saving)) or Decision()
+
+    def _try(self, ask: Callable[[Session], T]) -> T | None:
+        """The session's answer; None where there is no session or it failed, which has been said then."""
+        if self._session is None:
+            return None
+        try:
+            return ask(self._session)
+        except Exception as error:
+            go_on(error)
+            return None
+
+    # --- saving
+
+    def save_soon(self) -> None:
+        """Saves at the next boundary; now, when no loop is under way."""
+        if self._in_loop:
+            self._wants_save = True
+        else:
+            self._save()
+
+    def _save(self) -> None:
+        self._wants_save = False
+        problem = loop_facts.cannot_save(self._state)
+        if problem:
+            Voice().once("save", f"no checkpoint is saved: {problem}")
+            return
+        self._try(lambda session: session.set_phase(Phase.SAVING))
+        if self._write():
+            self._try(lambda session: session.saved(self.step))
+            self._try(lambda session: self._folder.thin_out(session.inspected(), self._settings.keep))
+        self._try(lambda session: session.set_phase(Phase.TRAINING))
+
+    def _write(self) -> bool:
+        """Whether there is a checkpoint now. Rank 0 writes it, with the random states of all ranks."""
+        where = Where(self._feed.place(), self._loop, self._feed.kind)
+        try:
+            states = [where.random_state()]
+            if not (self._ranks.is_alone or self._ranks.problem):
+                states = self._ranks.gather(states[0])
+            problem = self._write_as_leader(where, states) if self._ranks.leads else ""
+            return self._together(problem)
+        except Apart as reason:
+            tell(reason, "and no checkpoint was written")
+            return False
+
+    def _write_as_leader(self, where: Where, states: list[bytes]) -> str:
+        """What went wrong; empty when nothing did."""
+        try:
+            self._folder.write(self.step, lambda draft: self._state.save(draft, self.step, where, states))
+        except Exception as error:  # a full disk, a state that cannot be pickled: an older checkpoint is still there
+            Voice().say("save", f"no checkpoint of step {self.step}, the training goes on: {type(error).__name__}: {error}")
+            return str(error) or type(error).__name__
+        return ""
+
+    def _together(self, problem: str) -> bool:
+        """Whether rank 0 has written, on every rank."""
+        if self._ranks.is_alone or self._ranks.problem:
+            return not problem
+        return not self._ranks.share(problem.encode() if self._ranks.leads else None)
+
+    # --- going back
+
+    def _cut(self, first: int, last: int) -> Cut:
+        if self._loop > 1:
+            raise CannotSkip("only in the first loop of a script is it known which batches a step was made of")
+        return self._feed.cut(first, last)
+
+    def _roll_back(self) -> None:
+        session = self._session
+        target = session.take_target() if session is not None else None
+        if session is None or target is None:
+            return
+        try:
+            stored = self._fetch(target)
+        except (CannotLoad, OSError) as reason:
+            problem = str(reason)
+            self._try(lambda session: session.rollback_failed(problem))
+            return
+        self._put_data_back(stored)
+        if target.payload.max_grad_norm is not None and self._hooks is not None:
+            self._hooks.max_grad_norm = target.payload.max_grad_norm
+        self._try(self._attach_probes)
+        self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
+
+    def _fetch(self, target: Target) -> Stored:
+        """Loads the checkpoint of a target. From the moment it is found fit, a restart goes on from it as well.
+
+        Raises:
+            CannotLoad, OSError: nothing was touched.
+            HalfLoaded
+        """
+        stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
+        if (stored.where.loop, stored.where.kind) != (self._loop, self._feed.kind):
+            raise CannotLoad(f"{target.directory.name} was saved in another loop of the script")
+        if self._ranks.leads:
+            self._folder.point_to(target.directory)
+        if target.cut is not None and self._feed.kind == Draws.kind:
+            self._jumps.add(target.cut.start - 1, loop_rng.capture())
+        self._state.apply(stored)
+        return stored
+
+    def _put_data_back(self, stored: Stored) -> None:
+        """Data, random state and step as they were. Whatever the loader raises is the script's own."""
+        self._feed.go_to(stored.where.place)
+        loop_rng.restore(stored.rng)
+        self.step = stored.step
+        self._jump()
+
+    def _jump(self) -> None:
+        """Where draws are passed over, they go on from what came after them."""
+        after = self._jumps.after(self.step) if self._feed.kind == Draws.kind else None
+        if after is not None:
+            loop_rng.restore(after)
+
+    # --- the end
+
+    def end(self, error: BaseException | None) -> None:
+        """The last word."""
+        session, self._session = self._session, None
+        if self._hooks is not None:
+            self._hooks.detach()
+        if session is None:
+            return
+        reason, detail = ends.of(error)
+        try:
+            session.finished() if reason is EndReason.FINISHED else session.end(reason, detail)
+        except Exception as problem:
+            tell(problem, "after the training")
+            with suppress(Exception):
+                session.end(EndReason.FINISHED)

@@ -1,0 +1,197 @@
+"""The state of a hand-written training: what goes into its checkpoint, and how it comes back in place.
+
+    save      the parts -> files in a folder          read    files -> parts in memory, checked against the training
+    apply     parts in memory -> the training
+
+A checkpoint has the file names of the HF Trainer, so that it is inspected, digested and judged as one: `pytorch_model.bin`,
+`optimizer.pt`, `scheduler.pt` (an empty one where the script has none), `scaler.pt`, `rng_state.pth`, `trainer_state.json`, and
+`also.pt` with whatever else the script named. Reading runs no code of the files.
+
+Everything that can go wrong with a load goes wrong before the training is touched: the weights are compared by name, shape and
+type, and the optimizer, which checks its state before it takes it, comes first.
+"""
+
+import io
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import loop_rng
+from .loop_data import Place
+
+POSITION = "trainer_state.json"
+
+
+class CannotLoad(Exception):  # noqa: N818  reads as what it says
+    """The checkpoint does not fit this training, and nothing was touched. The text is the reason."""
+
+
+class HalfLoaded(RuntimeError):  # noqa: N818  reads as what it says
+    """The load of a checkpoint broke off in the middle, so the training is in no state to go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in the data, the number of the script's loop it is of, and the kind of feed that loop ran over."""
+
+    place: Place
+    loop: int
+    kind: str
+
+    def random_state(self) -> bytes:
+        """The random state of now, and the one that the order of the data came from, as a file holds them."""
+        content = io.BytesIO()
+        torch.save({"rng": loop_rng.capture(), "order": self.place.order}, content)
+        return content.getvalue()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint in memory."""
+
+    step: int
+    where: Where
+    rng: dict[str, Any]
+    parts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The parts of a training. `also` has more things with a state, by name."""
+
+    model: torch.nn.Module
+    optimizer: Any
+    scheduler: Any = None
+    scaler: Any = None
+    also: Mapping[str, Any] = field(default_factory=dict)
+
+    def save(self, directory: Path, step: int, where: Where, random_states: Sequence[bytes]) -> None:
+        """Writes all parts into an empty folder, each to the disk. Waits for the GPU.
+
+        Args:
+            random_states: `random_state()` of each rank, by rank.
+
+        Raises:
+            OSError, RuntimeError
+        """
+        parts = {
+            "pytorch_model.bin": self.model.state_dict(),
+            "optimizer.pt": self.optimizer.state_dict(),
+            "scheduler.pt": self.scheduler.state_dict() if self.scheduler is not None else {},
+        }
+        if self.scaler is not None:
+            parts["scaler.pt"] = self.scaler.state_dict()
+        if self.also:
+            parts["also.pt"] = {name: doors(thing)[0]() for name, thing in self.also.items()}
+        for name, part in parts.items():
+            with (directory / name).open("wb") as file:
+                torch.save(part, file)
+                _to_disk(file)
+        for rank, state in enumerate(random_states):
+            _write(directory / _random_name(rank, len(random_states)), state)
+        place, told = where.place, {"global_step": step, "loop": where.loop, "kind": where.kind}
+        _write(directory / POSITION, json.dumps(told | {"epoch": place.epoch, "batches": place.batches}).encode())
+
+    def read(self, directory: Path, rank: int = 0, world_size: int = 1) -> Stored:
+        """The checkpoint in memory, as this rank wants it and found to fit this training.
+
+        Raises:
+            CannotLoad
+        """
+        try:
+            position = json.loads((directory / POSITION).read_bytes())
+            parts = {path.stem: _load(path) for path in sorted(directory.glob("*.pt"))}
+            parts["model"] = _load(directory / "pytorch_model.bin")
+            random_state = _load(directory / _random_name(rank, world_size))
+            place = Place(int(position["epoch"]), int(position["batches"]), random_state["order"])
+            where = Where(place, int(position["loop"]), str(position["kind"]))
+            stored = Stored(int(position["global_step"]), where, random_state["rng"], parts)
+        except Exception as error:
+            why = str(error).splitlines() or [""]
+            raise CannotLoad(f"{directory.name} cannot be loaded: {type(error).__name__}: {why[0][:200]}") from None
+        if place.batches and place.order is None:
+            raise CannotLoad(f"{directory.name} does not hold the order of its epoch")
+        unlike = next(self._differences(parts), "")
+        if unlike:
+            raise CannotLoad(f"{directory.name} is not of this training: {unlike}")
+        return stored
+
+    def _differences(self, parts: Mapping[str, Any]) -> Iterator[str]:
+        here = self.model.state_dict()
+        yield from (f"the model has no {name}" for name in parts["model"] if name not in here)
+        for name, value in here.items():
+            found = parts["model"].get(name)
+            if found is None:
+                yield f"it has no {name}"
+            elif isinstance(value, torch.Tensor) and (found.shape, found.dtype) != (value.shape, value.dtype):
+                yield f"{name} is {tuple(found.shape)} {found.dtype} there and {tuple(value.shape)} {value.dtype} here"
+        for name, thing in (("scaler", self.scaler), ("scheduler", self.scheduler)):
+            if bool(parts.get(name)) is not (thing is not None):
+                yield f"there is {'no' if thing is not None else 'a'} {name} in it"
+        if set(parts.get("also", {})) != set(self.also):
+            yield f"also holds {sorted(parts.get('also', {}))} there and {sorted(self.also)} here"
+
+    def apply(self, stored: Stored) -> None:
+        """Puts the parts in place. The random state is for the caller, because the data come between.
+
+        Raises:
+            CannotLoad: the optimizer did not take its state; nothing was touched.
+            HalfLoaded
+        """
+        parts = stored.parts
+        try:
+            self.optimizer.load_state_dict(parts["optimizer"])
+        except Exception as error:
+            raise CannotLoad(f"the optimizer does not take its state: {error}") from None
+        try:
+            self.model.load_state_dict(parts["model"])
+            for thing, name in ((self.scheduler, "scheduler"), (self.scaler, "scaler")):
+                if thing is not None:
+                    thing.load_state_dict(parts[name])
+            for name, thing in self.also.items():
+                doors(thing)[1](parts["also"][name])
+        except Exception as error:
+            raise HalfLoaded(f"the load broke off after the optimizer: {type(error).__name__}: {error}") from error
+
+
+def doors(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    """How the state of a thing is got and set.
+
+    Raises:
+        TypeError: it has none that we know how to keep.
+    """
+    if callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None)):
+        return thing.state_dict, thing.load_state_dict
+    if isinstance(thing, torch.Generator):
+        return thing.get_state, thing.set_state
+    if isinstance(thing, random.Random):
+        return thing.getstate, thing.setstate
+    if hasattr(getattr(thing, "bit_generator", None), "state"):  # numpy.random.Generator
+        bits = thing.bit_generator
+        return lambda: bits.state, lambda state: setattr(bits, "state", state)
+    raise TypeError(f"a {type(thing).__name__} has no state_dict() and load_state_dict(), and is no random generator")
+
+
+def _load(path: Path) -> Any:
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _random_name(rank: int, world_size: int) -> str:
+    return "rng_state.pth" if world_size == 1 else f"rng_state_{rank}.pth"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        _to_disk(file)
+
+
+def _to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -8,6 +8,7 @@ Words only, never a stack: a message of an exception may hold data of the user.
 """
 
 import sys
+from collections.abc import Callable
 
 from .wire.vocabulary import EndReason
 
@@ -50,6 +51,13 @@ def uncaught(known: int = 0) -> BaseException | None:
 def stamp() -> int:
     """Tells the error that `uncaught` could see now from later ones; holds on to nothing."""
     return id(_last())
+
+
+def also_at_exit_of_child(call: Callable[[], None]) -> None:
+    """Has `call` made at the exit of a child of multiprocessing too: one that was forked leaves past `atexit`."""
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, call, exitpriority=0)
 
 
 def _last() -> BaseException | None:

@@ -58,8 +58,8 @@ class LossGuardCallback(TrainerCallback):
     """Watches a Trainer, and stops and saves when told to. For `trainer.train()`; it cannot roll back (see `guarded_train`).
 
     The grad norm is seen at the steps the Trainer logs, and so is a loss that is computed outside the model, in which the
-    Trainer's NaN filter may hide a NaN: use `guarded_train` there. A training that ends by an exception is seen as lost, not as
-    failed.
+    Trainer's NaN filter may hide a NaN: use `guarded_train` there. A training that ends by an exception is told as failed
+    when the process leaves, or begins another training in its folder.
     """
 
     def __init__(

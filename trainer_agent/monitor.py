@@ -7,22 +7,23 @@ The training thread appends to memory and reads memory. It takes one lock, aroun
 segment begins. Nothing here raises into the training. In a forked child every call does nothing.
 
 A process that leaves without `end` is flushed at exit. Of how the run ended only a fact is told: an uncaught exception is
-`failed` with its type. Without one nothing is claimed, and the server will call the run lost.
+`failed` with its type, and so is a training that has to come to its end (`at_left`) and did not. Else nothing is claimed, and
+the server will call the run lost.
 """
 
 import atexit
 import os
 import secrets
-import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from . import inbox
+from . import ends, inbox
+from .backlog import note_left
 from .config import Config
 from .ring import Ring
 from .sender import Sender
@@ -34,7 +35,9 @@ from .wire.messages import Heartbeat, Record, Reply, Report, RunEnded, RunStart,
 from .wire.vocabulary import EndReason, Phase
 from .writer import Mark, Writer
 
-EXIT_SECONDS = 5.0
+EXIT_SECONDS = 4.5
+"""Of this the last `STOP_SECONDS` are for the threads to end; with what a busy machine adds, the end takes under 5 s."""
+STOP_SECONDS = 0.5
 
 _alive: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 
@@ -46,6 +49,8 @@ def new_incarnation() -> str:
 
 class Monitor:
     """Takes what a training run says, and gives it the commands that came for it.
+
+    `with monitor:` begins it, and ends it by how the block was left.
 
     `directory` is `<output_dir>/.lossguard`; `start.incarnation` is made with `new_incarnation()`.
     """
@@ -65,13 +70,27 @@ class Monitor:
         self._verdicts: dict[str, Verdict] = {}
         self._arrived = threading.Condition()
         self._is_on = self._is_void = False
+        self._error_before, self._is_end_unknown = 0, False
+        self.at_left: Callable[[], None] | None = None
+        """Set by whoever always comes to `end`: ends the run as left, when another is begun in its place in the same process."""
         _alive.add(self)
+
+    def __enter__(self) -> Self:
+        self.begin()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        reason, detail = ends.of(error)
+        self.end(reason, self._writer.step, detail)
 
     def begin(self) -> None:
         """Starts the background threads and returns at once."""
         if self._is_on or self._is_void:
             return
+        _end_those_left(self)
         self._is_on = True
+        self._error_before = ends.stamp()
+        ends.also_at_exit_of_child(_at_exit)
         try:
             self._sender = self._make_sender()
             self._writer.start()
@@ -172,11 +191,13 @@ class Monitor:
         deadline = time.monotonic() + timeout_seconds
         self._phase = Phase.ENDING
         with suppress(Exception):
-            self._flush(deadline - 0.5 if timeout_seconds > 1 else deadline, is_ending=True)
+            self._flush(deadline - STOP_SECONDS if timeout_seconds > 2 * STOP_SECONDS else deadline, is_ending=True)
             self._void()
-            has_written = self._writer.stop(max(0.1, deadline - time.monotonic()))
+            has_written = self._writer.stop(max(STOP_SECONDS, deadline - time.monotonic()))
             has_stopped = self._sender is None or self._sender.stop(max(0.1, deadline - time.monotonic()))
             waiting = self.spool.waiting
+            if has_written and waiting and self._is_end_unknown:
+                note_left(self.spool.directory)
             if has_written and has_stopped:
                 self.spool.close()
             if self._writer.unusable:
@@ -227,7 +248,7 @@ class Monitor:
 
     def _void(self) -> None:
         """From now on every call does nothing."""
-        self._is_on, self._is_void = False, True
+        self._is_on, self._is_void, self.at_left = False, True, None
         self._append = _ignore
 
     def _forked(self) -> None:
@@ -235,13 +256,16 @@ class Monitor:
         self._void()
         self.spool.abandon()
 
-    def _leave(self) -> None:
-        """At exit without `end`."""
-        error = getattr(sys, "last_value", None)
-        if self._is_on and error is not None and not hasattr(sys, "ps1"):
-            self.record(RunEnded(EndReason.FAILED, time.time(), self._writer.step, type(error).__name__))
-        if self._is_on:
-            self._finish(EXIT_SECONDS)
+    def _say_how_it_was_left(self) -> None:
+        """The last word at exit without `end`, where there is one to say."""
+        error = ends.uncaught(self._error_before)
+        reason, detail = ends.of(error)
+        if reason is EndReason.FAILED:
+            self.record(RunEnded(reason, time.time(), self._writer.step, detail))
+        elif self.at_left is not None:
+            self.record(RunEnded(EndReason.FAILED, time.time(), self._writer.step, ends.LEFT))
+        else:
+            self._is_end_unknown = True
 
 
 def _ignore(_: Any) -> None:
@@ -249,9 +273,24 @@ def _ignore(_: Any) -> None:
 
 
 def _at_exit() -> None:
-    for monitor in list(_alive):
+    """Ends what nobody ended. All within one limit: the last words first, so that while one is sent the others are, too."""
+    deadline = time.monotonic() + EXIT_SECONDS
+    left = [monitor for monitor in list(_alive) if monitor._is_on]  # noqa: SLF001
+    for monitor in left:
         with suppress(Exception):
-            monitor._leave()  # noqa: SLF001
+            monitor._say_how_it_was_left()  # noqa: SLF001
+    for monitor in left:
+        with suppress(Exception):
+            monitor._finish(max(0.0, deadline - time.monotonic()))  # noqa: SLF001
+
+
+def _end_those_left(newcomer: Monitor) -> None:
+    """A notebook's cell that is run again begins the training anew: the one before it, if nobody ended it, is over."""
+    place = newcomer.spool.directory.parent, newcomer.start.rank
+    for monitor in list(_alive):
+        if monitor.at_left is not None and (monitor.spool.directory.parent, monitor.start.rank) == place:
+            with suppress(Exception):
+                monitor.at_left()
 
 
 def _after_fork_in_child() -> None:

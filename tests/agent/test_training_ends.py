@@ -179,7 +179,8 @@ def test_an_exception_of_the_training_passes_through_unchanged_and_is_told(taped
     with pytest.raises(type(error)) as caught:
         guarded_train(training)
     assert caught.value is error
-    assert (taped.end.reason, taped.end.detail, taped.end.step) == (EndReason.FAILED, type(error).__name__, 2)
+    detail = "SystemExit 3" if isinstance(error, SystemExit) else type(error).__name__
+    assert (taped.end.reason, taped.end.detail, taped.end.step) == (EndReason.FAILED, detail, 2)
 
 
 def test_the_trainer_is_left_as_it_was_found(taped, tmp_path):

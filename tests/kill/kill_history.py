@@ -53,7 +53,7 @@ class StoredPoint:
 
 @dataclass
 class Stored:
-    """What the database holds of one incarnation, each row as it lies there, and how many records of its run were told as lost."""
+    """What the database holds of one incarnation, row by row, and how many records of its run were told as lost."""
 
     points: list[StoredPoint] = field(default_factory=list)
     dropped: int = 0

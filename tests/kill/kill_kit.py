@@ -94,14 +94,19 @@ class Server:
         self.restart_seconds: list[float] = []
         self.pid = 0
 
-    def start(self, at: str = "", fault: str = "") -> None:
-        """Until it answers. It dies at the label `at`."""
+    def arm(self, at: str) -> None:
+        """From now on it dies at this label."""
+        (self.folder / "at.txt").write_text(at)
+        os.kill(self.pid, signal.SIGUSR1)
+
+    def start(self, fault: str = "") -> None:
+        """Until it answers."""
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         began = time.monotonic()
         self.pid = self._forks.start(
             "serve",
-            at=at,
+            at=str(self.folder / "at.txt"),
             fault=fault,
             data=str(self.folder / "data"),
             database=self.database if self._is_given else "",
@@ -119,10 +124,11 @@ class Server:
 
     @property
     def is_dead(self) -> bool:
-        return self._forks.ended(self.pid) is not None
+        return not self.pid or self._forks.ended(self.pid) is not None
 
-    def kill(self) -> int:
-        return self._forks.kill(self.pid)
+    def kill(self) -> None:
+        if not self.is_dead:
+            self._forks.kill(self.pid)
 
     def stored(self) -> dict[str, Stored]:
         """What the database holds, after the server is killed."""

@@ -4,7 +4,6 @@ A label of the trainer kills a training; `lossguard sync` or the next start in i
 server kills a server under a training; the server comes back and the training goes on to its end.
 """
 
-import os
 import random
 import signal
 import time
@@ -197,27 +196,29 @@ def server_cases(rounds: int = 1) -> list[str]:
     return [f"{label}:{1 if label.startswith(once) else 3 + 4 * turn}" for label in SERVER_LABELS for turn in range(rounds)]
 
 
-def kill_server_at(forks: Forks, server: Server, folder: Path, at: str, fault: str = "", steps: int = 150) -> Fate:
+def kill_server_at(forks: Forks, server: Server, folder: Path, at: str, fault: str = "") -> Fate:
     """A training under which the server dies at a label and comes back. `at` may be seconds instead, for a moment."""
-    fate = Fate(None, folder)
-    is_label = at.startswith("server.")
-    server.start(at if is_label else "", fault)
-    order = {"steps": steps, "in_a_hurry": True, "pause": 0.003, "end_seconds": 60.0}
-    log = str(folder.with_suffix(".log"))
-    pid = forks.start("train", folder=str(folder), url=server.url, token=server.token, log=log, **order)
+    fate, over = Fate(None, folder), folder.with_suffix(".over")
+    if server.is_dead:
+        server.start(fault)
+    order = {"until": str(over), "steps": ENDLESS, "in_a_hurry": True, "pause": 0.004}
+    to = {"folder": str(folder), "url": server.url, "token": server.token, "log": str(folder.with_suffix(".log"))}
     try:
-        if not is_label:
+        if at.startswith("server."):
+            server.arm(at)
+        pid = forks.start("train", **to, **order)
+        if not at.startswith("server."):
             wait_until("the first step", lambda: steps_of(folder) or forks.ended(pid) is not None)
             time.sleep(float(at))
-            os.kill(server.pid, signal.SIGKILL)
-        wait_until(f"{at} was not reached, the server's death", lambda: server.is_dead or forks.ended(pid) is not None)
-        assert server.is_dead, f"{at}: was not reached"
-        server.start(fault=fault)
-        status = forks.wait(pid)
-        assert status == 0, f"the training left with {status}: {folder.with_suffix('.log').read_text()}"
+            server.kill()
+        wait_until("the server's death at the label", lambda: server.is_dead or forks.ended(pid) is not None)
+        assert server.is_dead, "was not reached"
+        server.start(fault)
+        over.touch()
+        assert forks.wait(pid) == 0, f"the training: {folder.with_suffix('.log').read_text()}"
+        if list(folder.glob(".lossguard/spool/*/*.seg")):  # it did not wait for a server that was away at its end
+            assert forks.wait(forks.start("sync", **to)) == 0, folder.with_suffix(".log").read_text()
     except AssertionError as error:
         fate.problem = f"{at}: {error}"
-    finally:
         forks.kill(pid)
-        server.kill()
     return fate

@@ -87,8 +87,11 @@ def run(monitor: Monitor, witness: Witness, order: dict, identity: Identity, seg
     if order.get("refused"):
         monitor.record(SegmentStarted(segment, before, SegmentCause.START, time.time(), checkpoint_id="x" * 5000))
         witness.write("record")
+    until = Path(order.get("until", "/nowhere"))
     for count in range(1, order["steps"] + 1):
         step = before + count
+        if count % 16 == 0 and until.exists():
+            break
         monitor.log({series: known(series, step) for series in SERIES}, step)
         witness.write("log", step, monitor.segment)
         if count % SEGMENT_STEPS == 0:
@@ -96,7 +99,7 @@ def run(monitor: Monitor, witness: Witness, order: dict, identity: Identity, seg
             monitor.record(SegmentStarted(segment, step, SegmentCause.RESTART, time.time(), segment - 1))
             witness.write("record")
         time.sleep(order.get("pause", 0.002))
-    monitor.end(EndReason.FINISHED, before + order["steps"], timeout_seconds=order.get("end_seconds", 30.0))
+    monitor.end(EndReason.FINISHED, step, timeout_seconds=order.get("end_seconds", 30.0))
     witness.write("left")
 
 
@@ -125,14 +128,18 @@ def sync(order: dict) -> None:
 def serve(order: dict) -> None:
     import server.__main__ as main
 
-    plant(order.get("fault", ""))
     os.environ["LOSSGUARD_DATA_DIR"] = order["data"]
     if order.get("database"):
         os.environ["LOSSGUARD_DATABASE_URL"] = order["database"]
     announce = main._announce
 
+    def arm(*_: object) -> None:
+        at = Path(order["at"])
+        crash.arm(at.read_text() if at.exists() else "", order["reached"])
+
     def announced(ready: dict, file: Path | None) -> None:
-        crash.arm(order.get("at", ""), order["reached"])  # the way up is not what is looked at here
+        signal.signal(signal.SIGUSR1, arm)  # the way up is not what is looked at here
+        plant(order.get("fault", ""))
         announce(ready, file)
 
     main._announce = announced

@@ -77,6 +77,7 @@ export const api = {
     const query = new URLSearchParams({
       name,
       points: String(points),
+      ranks: "8", // of more, one line and the band
       from_step: String(Math.floor(from)),
       to_step: String(Math.ceil(to)),
     });

@@ -5,7 +5,9 @@
  *
  * @typedef {{ segment: number, rank: number, superseded: boolean, n: number, count: number, steps: Float64Array, values: Float64Array }} Trace
  * @typedef {{ step: number, value: "NaN" | "Infinity" | "-Infinity", segment: number, rank: number, superseded: boolean }} NonFinite
- * @typedef {{ series: string, unit: string, revision: number, traces: Trace[], nonfinite: NonFinite[] }} Decoded
+ * @typedef {{ segment: number, superseded: boolean, ranks: number, n: number, steps: Float64Array, low: Float64Array, high: Float64Array,
+ *             lowRanks: Float64Array, highRanks: Float64Array }} Band
+ * @typedef {{ series: string, unit: string, revision: number, traces: Trace[], bands: Band[], nonfinite: NonFinite[] }} Decoded
  */
 
 /**
@@ -29,11 +31,19 @@ export function decode(buffer) {
     return view;
   };
   const traces = header.traces.map((/** @type {any} */ t) => ({ ...t, steps: take(t.n), values: take(t.n) }));
-  return { ...header, traces };
+  const bands = (header.bands ?? []).map((/** @type {any} */ b) => ({
+    ...b,
+    steps: take(b.n),
+    low: take(b.n),
+    high: take(b.n),
+    lowRanks: take(b.n),
+    highRanks: take(b.n),
+  }));
+  return { ...header, traces, bands };
 }
 
 /** A series nobody has sent yet. @param {string} series @returns {Decoded} */
-export const emptySeries = (series) => ({ series, unit: "", revision: 0, traces: [], nonfinite: [] });
+export const emptySeries = (series) => ({ series, unit: "", revision: 0, traces: [], bands: [], nonfinite: [] });
 
 /**
  * Exponential moving average without start-up bias. It starts afresh after every gap, so nothing is drawn across one.

@@ -2,10 +2,10 @@
  * What the page knows: one plain object, changed by `set`, told to listeners. Preferences are remembered by the browser.
  *
  * @typedef {{ me: any | null, live: import("./reducers.js").LiveState, firing: number, language: "en" | "zh", theme: "light" | "dark",
- *             smoothing: number, robust: boolean, logY: boolean }} State
+ *             smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }} State
  */
 
-const REMEMBERED = /** @type {const} */ (["language", "theme", "smoothing", "robust", "logY"]);
+const REMEMBERED = /** @type {const} */ (["language", "theme", "smoothing", "robust", "logY", "eachRank"]);
 const KEY = "lossguard";
 
 /** @returns {Partial<State>} */
@@ -30,6 +30,7 @@ function initial() {
     smoothing: 0.6,
     robust: true,
     logY: false,
+    eachRank: false,
     ...recalled(),
   };
 }

@@ -79,6 +79,20 @@ function trace(line, paint) {
   };
 }
 
+/** The outline of a band, filled. @param {Model["areas"][number]} area @param {Paint} paint */
+const bandTrace = (area, paint) => ({
+  type: "scatter",
+  mode: "lines",
+  x: area.steps,
+  y: area.values,
+  fill: "toself",
+  fillcolor: paint(area.superseded ? "series-faint" : "series-1"),
+  opacity: area.superseded ? 0.16 : 0.22,
+  line: { width: 0 },
+  hoverinfo: "skip",
+  showlegend: false,
+});
+
 /** The value at `share` of the plot's height. @param {Model} m @param {number} share */
 const lift = (m, share) => (m.log ? m.y[0] * (m.y[1] / m.y[0]) ** share : m.y[0] + share * (m.y[1] - m.y[0]));
 
@@ -343,7 +357,11 @@ const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false, res
 export async function render(plot, model, { width, height }) {
   const plotly = await loadLibrary(),
     paint = paints();
-  const traces = [...model.lines.map((line) => trace(line, paint)), ...markTraces(model, paint, height)];
+  const traces = [
+    ...model.areas.filter((area) => area.steps.length > 0).map((area) => bandTrace(area, paint)),
+    ...model.lines.map((line) => trace(line, paint)),
+    ...markTraces(model, paint, height),
+  ];
   await plotly.react(plot, traces, layout(model, width, height, paint), CONFIG);
 }
 

@@ -5,6 +5,7 @@ import { t } from "../i18n/index.js";
 import { h, patch } from "../widgets/dom.js";
 import { icon } from "../widgets/icons.js";
 import { createChart } from "./frame.js";
+import { MOST_LINES, extremesAt, ranksIn } from "./ranks.js";
 
 /**
  * @typedef {import("../series.js").Decoded} Decoded
@@ -16,7 +17,7 @@ export const COMPANIONS = /** @type {Record<string, string>} */ ({ "train/loss":
 
 /**
  * @param {Spec} spec
- * @param {{ zoom: (from: number, to: number) => void, reset: () => void, cross: (step: number | null) => void, table: () => void, smoothed: () => boolean }} on
+ * @param {{ zoom: (from: number, to: number) => void, reset: () => void, cross: (step: number | null) => void, table: () => void, smoothed: () => boolean, eachRank: () => boolean }} on
  */
 export function createFigure(spec, on) {
   const empty = h("div", { class: "empty-plot", hidden: true });
@@ -43,8 +44,12 @@ export function createFigure(spec, on) {
   // A short chart has no legend: its crosshair value stands in the head, so that nothing below it moves.
   const read = () => {
     const at = step === null || !data || !spec.short ? null : readAt(data, step);
-    patch(head, headOf(spec, summary, companion, at ? at.value : null));
-    patch(legend, data && !spec.short ? legendOf(spec, data, companion, superseded, step, on.smoothed()) : []);
+    const span = step === null || !data || !spec.short ? null : extremesAt(data, step);
+    patch(head, headOf(spec, summary, companion, at ? at.value : null, span));
+    patch(
+      legend,
+      data && !spec.short ? legendOf(spec, data, { companion, superseded, step, smoothed: on.smoothed(), each: on.eachRank() }) : [],
+    );
   };
   const words = () => {
     patch(tools, [
@@ -121,13 +126,13 @@ export function createFigure(spec, on) {
   };
 }
 
-/** @param {Spec} spec @param {any} summary @param {Decoded | null} companion @param {number | null} crossed */
-function headOf(spec, summary, companion, crossed) {
+/** @param {Spec} spec @param {any} summary @param {Decoded | null} companion @param {number | null} crossed @param {import("./ranks.js").Extremes | null} span */
+function headOf(spec, summary, companion, crossed, span) {
   const last = crossed ?? toNumber(summary?.last?.value ?? null),
     odd = last !== null && !Number.isFinite(last);
   return [
     h("h3", {}, spec.name),
-    h("span", { class: "unit" }, note(spec.name, summary?.unit ?? "", companion)),
+    h("span", { class: "unit" }, span ? spanText(spec, span) : note(spec.name, summary?.unit ?? "", companion)),
     h("span", { class: odd ? "now crit" : "now" }, valueFormat(spec.name)(last)),
   ];
 }
@@ -145,8 +150,20 @@ function note(name, unit, companion) {
   return t(exact ? (skipped === 1 ? "chart.skipped.one" : "chart.skipped") : "chart.skipped.least", { steps: skipped });
 }
 
-/** @param {Spec} spec @param {Decoded} data @param {Decoded | null} companion @param {[number, number][]} superseded @param {number | null} step @param {boolean} smoothed */
-function legendOf(spec, data, companion, superseded, step, smoothed) {
+/** "0.21 (rank 2) – 0.25 (rank 0)", then the ranks without a finite value. @param {Spec} spec @param {import("./ranks.js").Extremes} span */
+function spanText(spec, span) {
+  const format = valueFormat(spec.name);
+  const end = (/** @type {number} */ value, /** @type {number} */ rank) => `${format(value)} (${t("chart.rank", { rank })})`;
+  const range = Number.isFinite(span.low) ? [`${end(span.low, span.lowRank)} \u2013 ${end(span.high, span.highRank)}`] : [];
+  return [...range, ...span.odd.map(({ rank, value }) => `${value} (${t("chart.rank", { rank })})`)].join(", ");
+}
+
+/**
+ * @param {Spec} spec
+ * @param {Decoded} data
+ * @param {{ companion: Decoded | null, superseded: [number, number][], step: number | null, smoothed: boolean, each: boolean }} now
+ */
+function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
   const value = (/** @type {Decoded} */ of) => {
     const read = step === null ? null : readAt(of, step);
     return read === null ? "" : valueFormat(spec.name)(read.value);
@@ -159,20 +176,23 @@ function legendOf(spec, data, companion, superseded, step, smoothed) {
       h("span", { class: "soft" }, name),
       text && h("span", { class: "value" }, text),
     );
-  const ranks = [...new Set(data.traces.map((trace) => trace.rank))].sort((a, b) => a - b);
+  const ranks = ranksIn(data),
+    isBand = data.bands.length > 0 && !each,
+    span = step === null ? null : extremesAt(data, step);
   const dots = spec.companion === "eval/loss" ? companion : null;
   const first = superseded.length ? `${superseded[0][0]}\u2013${superseded[superseded.length - 1][1]}` : "";
   return [
     ...ranks
-      .slice(0, 8)
+      .slice(0, isBand ? 1 : MOST_LINES)
       .map((rank) =>
         item(
           `series-${(rank % 8) + 1}`,
           "",
-          ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0],
+          data.bands.length > 0 || ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0],
           rank === 0 ? value(data) : "",
         ),
       ),
+    isBand && item("series-1", "area", t("chart.span", { ranks: Math.max(...data.bands.map((b) => b.ranks)) }), span ? spanText(spec, span) : ""),
     dots && dots.traces.length > 0 && item("series-2", "", "eval/loss", value(dots)),
     smoothed && data.traces.length > 0 && item("series-1", "thin", t("chart.raw")),
     data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${first}`),

@@ -9,13 +9,14 @@
  * @typedef {{ lines: Line[], x: [number, number], y: [number, number], log: boolean, xTicks: number[], yTicks: number[],
  *   format: (value: number) => string, bands: { from: number, to: number, kind: string, fill: boolean }[], events: { step: number, kind: string }[], labels: Label[],
  *   limit: number | null, limitText: string, nonfinite: { step: number, value: string, superseded: boolean }[], nonfiniteText: string,
- *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], alt: string }} Model
- * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string }} Words
+ *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], areas: import("./ranks.js").Area[], alt: string }} Model
+ * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, ranks?: string }} Words
  * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
  *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string,
- *   brush?: { from: number, to: number, label: string } | null, picked?: string | null }} Wish
+ *   eachRank?: boolean, brush?: { from: number, to: number, label: string } | null, picked?: string | null }} Wish
  */
 import { axisNumber, gibibytes, number, powerOfTwo, valueFormat } from "../format.js";
+import { areas, culprits, drawn, edges } from "./ranks.js";
 import { countNonfinite, linearTicks, logTicks, offScale, smooth, withGaps, yRange } from "../series.js";
 
 export const MARGIN = { left: 48, right: 14, top: 14, bottom: 18 };
@@ -36,14 +37,16 @@ function logBase(series, logY, positive) {
  * @returns {Model}
  */
 export function model(wish) {
-  const { series, data, look, width, height, marks } = wish;
-  const inView = data.traces.map((trace) => cut(trace, look));
+  const { series, data, look, width, height, marks } = wish,
+    each = wish.eachRank ?? false,
+    shown = drawn(data, each);
+  const inView = [...shown, ...(each ? [] : edges(data))].map((trace) => cut(trace, look));
   const base = logBase(
     series,
     wish.logY,
     inView.every((t) => t.values.every((v) => !(v <= 0))),
   );
-  const dots = (wish.dots?.traces ?? []).map((trace) => cut(trace, look));
+  const dots = (wish.dots ? drawn(wish.dots, false) : []).map((trace) => cut(trace, look));
   const limit = wish.limit ?? null;
   const y = series.endsWith("_bytes")
     ? fromZero(inView)
@@ -63,7 +66,8 @@ export function model(wish) {
   const nonfinite = data.nonfinite.filter((m) => m.step >= look[0] && m.step <= look[1]);
   const current = nonfinite.filter((m) => !m.superseded);
   return {
-    lines: [...lines(wish, base), ...dotLines(wish)],
+    lines: [...lines(wish, shown, base), ...dotLines(wish)],
+    areas: each ? [] : areas(data, base > 0),
     x: look,
     y,
     log: base > 0,
@@ -80,7 +84,7 @@ export function model(wish) {
     limit: limit !== null && limit > y[0] && limit < y[1] ? limit : null,
     limitText: `${wish.words.limit} ${number(limit)}`,
     nonfinite: apart(nonfinite, perPixel),
-    nonfiniteText: countNonfinite(current.length ? current : nonfinite),
+    nonfiniteText: oddText(wish, current.length ? current : nonfinite),
     checkpoints: marks.checkpoints
       .filter((c) => c.step >= look[0] && c.step <= look[1])
       .map((c) => ({ ...c, picked: c.id === wish.picked })),
@@ -90,11 +94,22 @@ export function model(wish) {
   };
 }
 
-/** The part of a trace in view. @param {import("../series.js").Trace} trace @param {[number, number]} look */
+/** "3 NaN", and whose where there are several ranks. @param {Wish} wish @param {import("../series.js").NonFinite[]} marks */
+function oddText({ data, words }, marks) {
+  const whose = culprits(data, marks);
+  return whose && words.ranks ? `${countNonfinite(marks)}, ${words.ranks} ${whose}` : countNonfinite(marks);
+}
+
+/**
+ * The part of a trace in view.
+ * @template {{ steps: ArrayLike<number>, values: ArrayLike<number> }} T
+ * @param {T} trace
+ * @param {[number, number]} look
+ */
 function cut(trace, [from, to]) {
   /** @type {number[]} */ const steps = [];
   /** @type {number[]} */ const values = [];
-  trace.steps.forEach((s, i) => {
+  Array.from(trace.steps).forEach((s, i) => {
     if (s >= from && s <= to) {
       steps.push(s);
       values.push(trace.values[i]);
@@ -109,11 +124,11 @@ function fromZero(traces) {
   return [0, highest * 1.15 || 1];
 }
 
-/** @param {Wish} wish @param {number} base @returns {Line[]} */
-function lines({ series, data, smoothing }, base) {
+/** @param {Wish} wish @param {import("../series.js").Trace[]} traces @param {number} base @returns {Line[]} */
+function lines({ series, smoothing }, traces, base) {
   const stepped = isStepped(series),
     soft = stepped || series === "train/learning_rate" ? 0 : smoothing;
-  return [...data.traces]
+  return [...traces]
     .sort((a, b) => Number(b.superseded) - Number(a.superseded) || b.rank - a.rank)
     .flatMap((trace) => {
       const { steps, values } = withGaps(trace);
@@ -130,7 +145,7 @@ function lines({ series, data, smoothing }, base) {
 
 /** @param {Wish} wish @returns {Line[]} */
 function dotLines({ dots }) {
-  return (dots?.traces ?? []).map((t) => ({
+  return (dots ? drawn(dots, false) : []).map((t) => ({
     steps: t.steps,
     values: t.values,
     role: t.superseded ? "old" : "dots",

@@ -38,7 +38,7 @@ export function groups(names) {
 /**
  * @param {HTMLElement} host
  * @param {string} runId
- * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, table: (name: string, data: import("../series.js").Decoded) => void }} on
+ * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, table: (name: string, data: import("../series.js").Decoded) => void }} on
  */
 export function createPanel(host, runId, on) {
   /** @type {Map<string, Figure>} */
@@ -80,6 +80,7 @@ export function createPanel(host, runId, on) {
       {
         zoom: on.zoom,
         smoothed: () => on.settings().smoothing > 0,
+        eachRank: () => on.settings().eachRank,
         reset: on.follow,
         cross: setCross,
         table: () => {
@@ -221,6 +222,7 @@ export const chartWords = () => ({
   rollback: t("chart.rolled_back"),
   limit: t("chart.limit"),
   offScale: t("chart.off_scale"),
+  ranks: t("chart.of_rank"),
 });
 
 /** @param {Figure} f @param {any} run @param {[number, number]} look */

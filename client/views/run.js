@@ -82,7 +82,7 @@ export function runView(host, id, shell) {
       alt: t("lifeline.alt", { step, total, checkpoints: run.checkpoints.length, alerts: firing(run).length }),
     });
   };
-  const drawControls = () => run && patch(controls, [chartControls(look, span())]);
+  const drawControls = () => run && patch(controls, [chartControls(look, span(), run.world_size)]);
   const draw = () => {
     drawTop();
     if (!run) return;
@@ -167,6 +167,7 @@ export function runView(host, id, shell) {
     last: () => setLook({ kind: "last", steps: span() }),
     "log-y": () => change({ logY: !state.logY }),
     robust: () => change({ robust: !state.robust }),
+    "each-rank": () => change({ eachRank: !state.eachRank }),
   };
   const change = (/** @type {Partial<import("../store.js").State>} */ what) => {
     set(what);

@@ -1,4 +1,5 @@
 /** Parts of the run page: where you are, the two buttons, the chart controls, and the question before a cancelled countdown. */
+import { MOST_LINES } from "../charts/ranks.js";
 import { mayCommand, setting } from "../reducers.js";
 import { state } from "../store.js";
 import { t } from "../i18n/index.js";
@@ -81,8 +82,8 @@ export function actionBar(run) {
   ];
 }
 
-/** @param {import("../charts/panel.js").Look} look @param {number} steps */
-export function chartControls(look, steps) {
+/** @param {import("../charts/panel.js").Look} look @param {number} steps @param {number} ranks */
+export function chartControls(look, steps, ranks) {
   const press = (/** @type {string} */ act, /** @type {boolean} */ on, /** @type {string} */ text, kind = "btn") =>
     h("button", { class: kind || null, "data-act": act, "aria-pressed": String(on) }, text);
   return h(
@@ -112,6 +113,7 @@ export function chartControls(look, steps) {
     ),
     press("log-y", state.logY, t("controls.log")),
     press("robust", state.robust, t("controls.robust")),
+    ranks > 1 && ranks <= MOST_LINES && press("each-rank", state.eachRank, t("controls.each_rank")),
     h("span", { class: "gap" }),
     h("span", { class: "legend hide-phone" }, ["sound", "unsound", "corrupt"].map(verdict)),
   );

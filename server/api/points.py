@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection
 
 from server.services.errors import NotFound
-from server.store import downsample
+from server.store import bands, downsample
 from server.store import points as store
 from server.store import runs as run_store
+from server.store.bands import Band
 from server.store.downsample import Thinned
 from server.store.points import Trace
 from trainer_agent.wire import series as names
@@ -93,28 +94,33 @@ def read_series(
     from_step: Step = None,
     to_step: Step = None,
     points: Annotated[int, Query(ge=16, le=20_000)] = 1_000,
+    ranks: Annotated[int, Query(ge=1, le=1_000_000)] = 1_000_000,
 ) -> Response:
-    """The curve for drawing; the layout is in docs/api.md."""
+    """The curve for drawing; the layout is in docs/api.md. Of more than `ranks` ranks only rank 0 and the bands are told."""
     with context.database.reading() as connection:
         revision = _revision(connection, run_id)
         traces = store.read_points(connection, run_id, name, from_step=from_step, to_step=to_step)
+    spans = bands.over_ranks(traces, points)
     thinned = [(trace, downsample.thin(trace.step, trace.value, points)) for trace in traces]
+    drawn = [each for each in thinned if each[0].rank == 0] if len({trace.rank for trace in traces}) > ranks else thinned
     header = {
         "series": name,
         "unit": names.unit(name),
         "revision": revision,
-        "traces": [_trace_header(trace, thin) for trace, thin in thinned],
+        "traces": [_trace_header(trace, thin) for trace, thin in drawn],
+        "bands": [_band_header(band) for band in spans],
         "nonfinite": [mark for trace, thin in thinned for mark in _marks(trace, thin)],
     }
-    return Response(pack(header, [thin for _, thin in thinned]), media_type="application/octet-stream")
+    return Response(pack(header, [thin for _, thin in drawn], spans), media_type="application/octet-stream")
 
 
-def pack(header: dict[str, Any], curves: list[Thinned]) -> bytes:
-    """The octets: length, header padded to a multiple of 8, then steps and values of each curve as little-endian float64."""
+def pack(header: dict[str, Any], curves: list[Thinned], spans: list[Band]) -> bytes:
+    """The octets: length, header padded to a multiple of 8, then the columns of each curve and band as little-endian float64."""
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
     text += b" " * (-(4 + len(text)) % 8)
-    body = [half for thin in curves for half in (thin.step, thin.value)]
-    return b"".join([struct.pack("<I", len(text)), text, *(np.ascontiguousarray(half, dtype="<f8").tobytes() for half in body)])
+    body = [part for thin in curves for part in (thin.step, thin.value)]
+    body += [part for band in spans for part in (band.step, band.low, band.high, band.low_rank, band.high_rank)]
+    return b"".join([struct.pack("<I", len(text)), text, *(np.ascontiguousarray(part, dtype="<f8").tobytes() for part in body)])
 
 
 def _trace_header(trace: Trace, thin: Thinned) -> dict[str, Any]:
@@ -125,6 +131,10 @@ def _trace_header(trace: Trace, thin: Thinned) -> dict[str, Any]:
         "n": int(thin.step.size),
         "count": int(trace.step.size),
     }
+
+
+def _band_header(band: Band) -> dict[str, Any]:
+    return {"segment": band.segment, "superseded": band.superseded, "ranks": band.ranks, "n": int(band.step.size)}
 
 
 def _marks(trace: Trace, thin: Thinned) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from .control import Act, Control, Decision
 from .guard import Death, DeathCause
+from .identity import Identity
 from .ranks import Apart, Ranks
 from .rollback import Offer, Target
 
@@ -75,6 +76,17 @@ class Agreement:
         except Apart as parted:
             self.part(step, str(parted))
             return False
+
+    def next_segment(self, identity: Identity, step: int) -> int:
+        """Opens the next segment of the run; its number is rank 0's word, as the folder is its own."""
+        if self._ranks.is_alone:
+            return identity.next_segment()
+        number = identity.next_segment() if self._ranks.leads else identity.last_segment + 1
+        try:
+            return identity.reserve_segment(int(self._ranks.share(b"%d" % number)))
+        except Apart as parted:
+            self.part(step, str(parted))
+            return identity.reserve_segment(number)
 
     def come_together(self, step: int) -> None:
         """Returns when every rank is here; at once where the ranks are apart."""

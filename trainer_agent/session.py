@@ -16,26 +16,25 @@ from pathlib import Path
 import torch
 
 from . import guard
-from .agreement import Agreement, Ways
-from .control import Act, Control, Decision
+from .control import Act, Decision
 from .data_plan import DataPlan
 from .ends import LEFT
 from .identity import Identity
 from .monitor import Monitor
+from .orders import INSPECT_SECONDS, Orders
 from .policy import Policy
 from .probes import Probes, Reading, nonfinite_tensor
-from .ranks import Apart, Ranks, named
+from .ranks import Ranks, named
 from .rollback import Target, unfit
 from .saves import Saves
 from .system import SystemSampler
 from .voice import Voice
 from .way_back import Cutter, WayBack
-from .wire.messages import CheckpointSaved, SegmentStarted, Unable
-from .wire.vocabulary import CommandKind, CommandState, EndReason, Phase, SegmentCause
+from .wire.messages import CheckpointSaved, SegmentStarted
+from .wire.vocabulary import CommandKind, EndReason, Phase, SegmentCause
 
-INSPECT_SECONDS = 30.0
-"""How long the end of a training waits for its last checkpoint to be inspected."""
 INSPECT_SECONDS_AFTER_FAILURE = 5.0
+"""How long the end of a training that failed waits for its last checkpoint to be inspected."""
 
 Attributes = dict[str, str | int | float | bool | None]
 
@@ -64,7 +63,7 @@ class Session:
         self._monitor, self._identity, self._policy = monitor, identity, policy
         self._saves = Saves(output_dir, identity.run_id, monitor.record, leads=self._ranks.leads)
         self._sampler = SystemSampler(gpu=lambda: probes.gpu)
-        self._way = WayBack(
+        way = WayBack(
             saves=self._saves,
             identity=identity,
             plan=plan,
@@ -73,16 +72,10 @@ class Session:
             verdicts=monitor.verdicts,
             rank=self._ranks.rank,
         )
-        self._control = Control(
-            monitor,
-            policy,
-            capabilities,
-            find=lambda command, step: self._agreement.while_they_wait(lambda: self._way.find(command, step, INSPECT_SECONDS)),
-            check=lambda target: self._agreement.while_they_wait(lambda: self._way.check(target)),
-            idle=self._idle,
+        self._orders = Orders(
+            monitor, policy, capabilities, ranks=self._ranks, agree_every=agree_every, saves=self._saves, way=way
         )
-        ways = Ways(see=self._way.see, undo=self._way.undo, apart=self._part)
-        self._agreement = Agreement(self._ranks, self._control, ways, agree_every)
+        self._agreement = self._orders.agreement
         self._guard = guard.GuardState()
         self._segment = 0
         self._step: int | None = None
@@ -105,7 +98,7 @@ class Session:
 
     def segment_begins(self, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         """The loop is about to run from `step`: for the first time, again after a restart, or after a rollback."""
-        target = self._way.take_leaving()
+        target = self._orders.take_leaving()
         self.decision = Decision()
         self._guard = guard.GuardState()
         self.forward_seen()
@@ -116,7 +109,7 @@ class Session:
             # told once the first forward pass has shown what it computes in; until then segment 1 is understood
             self._due = self._next_segment(step, SegmentCause.START, attributes)
         else:
-            self._open(self._next_segment(step, SegmentCause.RESTART, attributes))
+            self._monitor.record(self._next_segment(step, SegmentCause.RESTART, attributes))
         self._monitor.set_phase(Phase.TRAINING)
 
     def forward_seen(self) -> None:
@@ -125,28 +118,18 @@ class Session:
             due, self._due = self._due, None
             if self.probes.precision is not None:
                 due.attributes.update(self.probes.precision.attributes())
-            self._open(due)
+            self._monitor.record(due)
 
     def _next_segment(self, step: int, cause: SegmentCause, attributes: Attributes) -> SegmentStarted:
         parent = self._identity.last_segment or None
-        self._segment = self._identity.reserve_segment(self._number_of_next_segment())
+        self._segment = self._agreement.next_segment(self._identity, self._step or 0)
         return SegmentStarted(self._segment, step, cause, time.time(), parent, attributes=dict(attributes))
-
-    def _number_of_next_segment(self) -> int:
-        """Rank 0's word, as the file is its own."""
-        if self._ranks.is_alone:
-            return self._identity.next_segment()
-        try:
-            return int(self._ranks.share(b"%d" % self._identity.next_segment() if self._ranks.leads else None))
-        except Apart as parted:
-            self._agreement.part(self._step or 0, str(parted))
-            return self._identity.last_segment + (not self._ranks.leads)
 
     def _arrive(self, target: Target, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         payload = target.payload
         parent, self._segment = self._segment, self._identity.reserve_segment(payload.new_segment)
-        changed = self._way.arrive(target, model)
-        self._open(
+        changed = self._orders.arrive(target, model)
+        self._monitor.record(
             SegmentStarted(
                 self._segment,
                 step,
@@ -158,9 +141,6 @@ class Session:
                 attributes | changed,
             )
         )
-
-    def _open(self, segment: SegmentStarted) -> None:
-        self._monitor.record(segment)
 
     # --- steps
 
@@ -181,7 +161,7 @@ class Session:
         system = self._sampler.take()
         if system:
             self._monitor.log(system, step)
-        self._confirm_rollback(step)
+        self._orders.confirm_rollback(step)
         self._saves.take_inspected()
         if saving and self._acts_on_dead:
             self._look_at_weights(step, model)
@@ -266,46 +246,15 @@ class Session:
 
     def take_target(self) -> Target | None:
         """Where the training goes back to now that it has stopped; once, so that no fault can make it go back for ever."""
-        target = self.decision.target
+        target = self._orders.leave_for(self.decision)
         if target is not None:
-            self._way.leave(target)
             self.decision = Decision()
         return target
 
     def rollback_failed(self, reason: str) -> None:
         """The target that was taken cannot be loaded; nothing was touched, and the training goes on as it was."""
-        target = self._way.take_leaving()
-        if target is not None:
-            self._control.answer(target.command_id, CommandState.FAILED, self._step, reason)
+        self._orders.failed_to_load(self._step, reason)
         self._monitor.set_phase(Phase.TRAINING)
-
-    def _idle(self) -> None:
-        """While a dead run is held."""
-        self._saves.settle()
-        self._agreement.wait_on()
-
-    def _part(self, step: int, problem: str) -> None:
-        """The ranks can no longer agree."""
-        if self._ranks.leads:
-            Voice().once("apart", f"the ranks cannot agree any more ({problem}): the training is watched, and obeys no command")
-            self._monitor.record(Unable(f"the ranks cannot agree any more: {problem}", time.time(), step))
-
-    def _confirm_rollback(self, step: int) -> None:
-        """The first step of the new segment is done: the rollback is, too."""
-        outcome = self._way.take_outcome()
-        if outcome is None:
-            return
-        target, result = outcome
-        problem = self._agreement.everyones(result.problem)
-        state = CommandState.FAILED if problem else CommandState.SUCCEEDED
-        self._control.answer(
-            target.command_id,
-            state,
-            step,
-            problem or result.remark,
-            checkpoint_id=target.payload.checkpoint_id,
-            weights_sha256=result.weights_sha256,
-        )
 
     # --- the end
 
@@ -321,7 +270,7 @@ class Session:
                 self.probes.detach()
             self.forward_seen()
             self._saves.settle_all(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
-            self._answer_last(reason, detail)
+            self._orders.answer_last(self.decision, self._stop_saved, self._step, reason, detail)
         finally:  # a run whose end is not told would be called lost
             self._saves.close()
             self._monitor.end(reason, self._step, detail)
@@ -342,22 +291,7 @@ class Session:
 
     def _tell_stop(self, how: str) -> None:
         """On the terminal too: without a server nothing else says why the loop came back early."""
+        if not self._ranks.leads:
+            return
         reason = f": {self.decision.reason}" if self.decision.reason else ""
         Voice().once("stopped", f"{how} at step {self._step}{reason}")
-
-    def _answer_last(self, reason: EndReason, detail: str) -> None:
-        """The commands that were waiting or running when the training ended."""
-        while (late := self._monitor.take_command()) is not None:
-            self._control.report(late, CommandState.REJECTED, self._step, "the training ended before the next step boundary")
-        target = self._way.unfinished
-        if target is not None:
-            self._control.answer(target.command_id, CommandState.FAILED, self._step, f"the training ended: {detail}")
-        command = self.decision.command
-        if command is None:
-            return
-        if reason is EndReason.STOPPED_BY_COMMAND and (self._stop_saved or not self.decision.saves):
-            text = "" if self._stop_saved else self.decision.reason
-            self._control.answer(command.command_id, CommandState.SUCCEEDED, self._step, text, checkpoint_id=self._stop_saved)
-        else:
-            text = detail or "the training ended before it was done"
-            self._control.answer(command.command_id, CommandState.FAILED, self._step, text)

@@ -267,12 +267,13 @@ export function indexAt(steps, step) {
  * What the crosshair reads at `step`: the raw value of the nearest point of the traces that count, and which step it is of.
  * @param {Decoded} decoded
  * @param {number} step
+ * @param {number} [rank]
  * @returns {{ step: number, value: number } | null}
  */
-export function readAt(decoded, step) {
+export function readAt(decoded, step, rank = 0) {
   let best = null;
   for (const trace of decoded.traces) {
-    if (trace.superseded || trace.rank !== 0 || trace.n === 0) continue;
+    if (trace.superseded || trace.rank !== rank || trace.n === 0) continue;
     const before = indexAt(trace.steps, step);
     for (const i of [before, before + 1]) {
       if (i < 0 || i >= trace.n) continue;
@@ -282,7 +283,7 @@ export function readAt(decoded, step) {
   }
   if (best === null) return null;
   const { step: at, value } = best;
-  const odd = Number.isNaN(value) ? decoded.nonfinite.find((m) => m.step === at && !m.superseded) : undefined;
+  const odd = Number.isNaN(value) ? decoded.nonfinite.find((m) => m.step === at && m.rank === rank && !m.superseded) : undefined;
   return { step: at, value: odd ? Number(odd.value) : value };
 }
 

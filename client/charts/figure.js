@@ -154,6 +154,7 @@ function note(name, unit, companion) {
 function spanText(spec, span) {
   const format = valueFormat(spec.name);
   const end = (/** @type {number} */ value, /** @type {number} */ rank) => `${format(value)} (${t("chart.rank", { rank })})`;
+  if (span.low === span.high && span.odd.length === 0) return t("chart.same", { value: format(span.low) });
   const range = Number.isFinite(span.low) ? [`${end(span.low, span.lowRank)} \u2013 ${end(span.high, span.highRank)}`] : [];
   return [...range, ...span.odd.map(({ rank, value }) => `${value} (${t("chart.rank", { rank })})`)].join(", ");
 }
@@ -164,8 +165,8 @@ function spanText(spec, span) {
  * @param {{ companion: Decoded | null, superseded: [number, number][], step: number | null, smoothed: boolean, each: boolean }} now
  */
 function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
-  const value = (/** @type {Decoded} */ of) => {
-    const read = step === null ? null : readAt(of, step);
+  const value = (/** @type {Decoded} */ of, rank = 0) => {
+    const read = step === null ? null : readAt(of, step, rank);
     return read === null ? "" : valueFormat(spec.name)(read.value);
   };
   const item = (/** @type {string} */ color, /** @type {string} */ line, /** @type {string} */ name, text = "") =>
@@ -189,7 +190,7 @@ function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
           `series-${(rank % 8) + 1}`,
           "",
           data.bands.length > 0 || ranks.length > 1 ? t("chart.rank", { rank }) : spec.name.split("/")[0],
-          rank === 0 ? value(data) : "",
+          value(data, rank),
         ),
       ),
     isBand && item("series-1", "area", t("chart.span", { ranks: Math.max(...data.bands.map((b) => b.ranks)) }), span ? spanText(spec, span) : ""),

@@ -190,6 +190,7 @@ export default {
   "chart.rank": "rank {rank}",
   "chart.of_rank": "rank",
   "chart.span": "span of {ranks} ranks",
+  "chart.same": "{value} on all ranks",
   "chart.superseded": "superseded",
   "chart.step": "step {step}",
   "chart.first_sign": "first sign",

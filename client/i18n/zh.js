@@ -198,6 +198,7 @@ export default {
   "chart.rank": "进程 {rank}",
   "chart.of_rank": "进程",
   "chart.span": "{ranks} 个进程的范围",
+  "chart.same": "所有进程均为 {value}",
   "chart.superseded": "已被取代",
   "chart.step": "第 {step} 步",
   "chart.first_sign": "最早征兆",

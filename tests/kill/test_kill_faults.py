@@ -24,29 +24,27 @@ def servers():
 
 
 def kill_often(trainers: Forks, server: Server, folder, label: str, fault: str) -> list[Verdict]:
-    """Three servers killed at a reply, one after the other: one of the three may have been another reply than a batch's."""
+    """A server with a fault, killed three times: what the label stands before may once be about something else than a batch."""
     server.start(fault)
     folders = [folder / f"victim-{turn}" for turn in range(3)]
     fates = [kill_server_at(trainers, server, each, f"{label}:{4 + turn}", fault) for turn, each in enumerate(folders)]
-    assert fault or not any(fate.problem for fate in fates), fates
+    assert not any("not reached" in fate.problem for fate in fates), fates
     stored = server.stored()
     lives = [life for each in folders for life in lives_of(each)]
     return [judge(life, stored.get(life.incarnation, Stored()), known, SERIES) for life in lives]
 
 
-@pytest.mark.parametrize("fault", ["", "no dedupe"])
-def test_a_server_that_does_not_cut_what_it_has_is_caught(trainers, servers, tmp_path, fault):
+def test_a_server_that_does_not_cut_what_it_has_is_caught(trainers, servers, tmp_path):
     """It dies between commit and reply, so the same batch comes again."""
-    found = kill_often(trainers, Server(servers, tmp_path / "server"), tmp_path, "server.before_reply", fault)
-    assert all(verdict.is_clean for verdict in found) == (not fault), found
-    assert any(verdict.doubled for verdict in found) == bool(fault)
+    found = kill_often(trainers, Server(servers, tmp_path / "server"), tmp_path, "server.before_reply", "no dedupe")
+    assert any(verdict.doubled for verdict in found), found
 
 
-@pytest.mark.parametrize("fault", ["", "acknowledge before commit"])
-def test_a_server_that_answers_before_it_commits_is_caught(trainers, servers, tmp_path, fault):
-    found = kill_often(trainers, Server(servers, tmp_path / "server"), tmp_path, "server.before_commit", fault)
-    assert all(verdict.is_clean for verdict in found) == (not fault), found
-    assert any(verdict.went_back for verdict in found) == bool(fault)
+def test_a_server_that_answers_before_it_commits_is_caught(trainers, servers, tmp_path):
+    found = kill_often(
+        trainers, Server(servers, tmp_path / "server"), tmp_path, "server.before_commit", "acknowledge before commit"
+    )
+    assert any(verdict.went_back or verdict.acknowledged_and_lost for verdict in found), found
 
 
 @pytest.mark.parametrize("fault", ["", "no checksum"])

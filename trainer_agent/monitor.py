@@ -35,8 +35,8 @@ from .wire.messages import Heartbeat, Record, Reply, Report, RunEnded, RunStart,
 from .wire.vocabulary import EndReason, Phase
 from .writer import Mark, Writer
 
-EXIT_SECONDS = 4.5
-"""Of this the last `STOP_SECONDS` are for the threads to end; with what a busy machine adds, the end takes under 5 s."""
+EXIT_SECONDS = 4.0
+"""Of this the last `STOP_SECONDS` are for the threads to end; the rest up to 5 s is for a busy machine."""
 STOP_SECONDS = 0.5
 
 _alive: "weakref.WeakSet[Monitor]" = weakref.WeakSet()

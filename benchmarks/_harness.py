@@ -33,7 +33,9 @@ class Bar:
     name: str
     value: float | None
     limit: float
-    ok: bool
+    ok: bool | None
+    """None where the machine cannot have the figure at all, with the reason in `why`: neither met nor missed."""
+    why: str = ""
 
 
 def at_most(name: str, value: float | None, limit: float) -> Bar:
@@ -46,6 +48,11 @@ def at_least(name: str, value: float | None, limit: float) -> Bar:
     """A bar that the figure has to reach."""
     known = _known(value)
     return Bar(f"{name} (at least)", known, limit, ok=known is not None and known >= limit)
+
+
+def not_here(name: str, limit: float, why: str) -> Bar:
+    """A bar for another kind of machine than this one. Only for what cannot exist here; what did not work is missed."""
+    return Bar(name, None, limit, ok=None, why=why)
 
 
 def _known(value: float | None) -> float | None:
@@ -65,14 +72,21 @@ def parse(benchmark: str, what: str, arguments: Sequence[str] | None = None) -> 
     return parser(benchmark, what).parse_args(arguments)
 
 
-def finish(benchmark: str, options: argparse.Namespace, results: dict[str, Any], bars: Sequence[Bar]) -> int:
-    """Prints what came out; the exit status: 1 when a bar is not met."""
+def finish(
+    benchmark: str, options: argparse.Namespace, results: dict[str, Any], bars: Sequence[Bar], on: dict[str, Any] | None = None
+) -> int:
+    """Prints what came out; the exit status: 1 when a bar is not met. `on` is what else there is to know of the machine."""
     if options.json:
-        whole = {"benchmark": benchmark, "machine": machine(), "results": results, "bars": [asdict(bar) for bar in bars]}
+        whole = {"benchmark": benchmark, "machine": machine() | (on or {}), "results": results, "bars": _plain(bars)}
         print(json.dumps(strict(whole), allow_nan=False))
     else:
         print("\n".join(lines(results, bars)))
-    return 0 if all(bar.ok for bar in bars) else 1
+    return 1 if any(bar.ok is False for bar in bars) else 0
+
+
+def _plain(bars: Sequence[Bar]) -> list[dict[str, Any]]:
+    """The bars as they are printed: a reason only where there is one."""
+    return [{key: value for key, value in asdict(bar).items() if key != "why" or value} for bar in bars]
 
 
 def lines(results: dict[str, Any], bars: Sequence[Bar]) -> list[str]:
@@ -80,7 +94,8 @@ def lines(results: dict[str, Any], bars: Sequence[Bar]) -> list[str]:
     told = _flat("", results)
     for bar in bars:
         value = "not measured" if bar.value is None else f"{bar.value:.4g}"
-        told.append(f"{'ok  ' if bar.ok else 'FAIL'} {bar.name:<72} {value:>12}   limit {bar.limit:g}")
+        sign = {True: "ok  ", False: "FAIL", None: "--  "}[bar.ok]
+        told.append(f"{sign} {bar.name:<72} {value:>12}   limit {bar.limit:g}{f'   ({bar.why})' if bar.why else ''}")
     return told
 
 

@@ -25,10 +25,13 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from trainer_agent.hf import LossGuardCallback, guarded_train
+from trainer_agent.monitor import Monitor
 from trainer_agent.policy import Policy
 from trainer_agent.ranks import LIMIT_SECONDS, Ranks
 
 ROWS, LENGTH, WORDS = 2000, 8, 32
+LIFE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+"""How often torchrun has started the ranks again; then only the training that was killed goes on."""
 
 
 class Rows(Dataset):
@@ -72,7 +75,7 @@ class Book(TrainerCallback):
         digest = hashlib.sha256()
         for weight in model.parameters():
             digest.update(weight.detach().numpy().tobytes())
-        self.write("weights", step=state.global_step, digest=digest.hexdigest())
+        self.write("weights", step=state.global_step, digest=digest.hexdigest(), time=time.time())
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         self.weights(state, model)
@@ -82,12 +85,13 @@ class Book(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         step, wanted = state.global_step + 1, self.wanted
-        if wanted.get("kill") == [self.rank, step]:
+        rank, *at = wanted.get("kill", (-1, 0, 0))
+        if rank == self.rank and step == at[LIFE]:
             self.write("killed", time=time.time())
             os.kill(os.getpid(), signal.SIGKILL)
         gate = wanted.get("gate_every")
         if gate and self.rank == 0 and (step - 1) % gate == 0:
-            (self.folder / "gate").write_text("hung" if (step - 1) // gate % 4 in {1, 2} else "open")
+            Path(wanted["gate"]).write_text("hung" if (step - 1) // gate % 4 in {1, 2} else "open")
         time.sleep(wanted.get("step_seconds", 0.0))
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -126,11 +130,14 @@ def one(parent, wanted):
     policy = Policy(**wanted.get("policy", {}))
     url = wanted.get("url_of_rank_0") if dist.get_rank() == 0 else None
     Ranks.of_this_process.__func__.__kwdefaults__["limit_seconds"] = wanted.get("limit_seconds", LIMIT_SECONDS)
+    if wanted.get("planted") and dist.get_rank() == 0:
+        log = Monitor.log
+        Monitor.log = lambda self, values, step: (log(self, values, step), self.flush(0.01))
     if wanted.get("bare"):
         trainer.add_callback(LossGuardCallback(policy, url=url, run_id=wanted["name"], name=wanted["name"]))
         trainer.train()
     else:
-        guarded_train(trainer, policy, url=url, run_id=wanted["name"], name=wanted["name"])
+        guarded_train(trainer, policy, url=url, run_id=wanted["name"], name=wanted["name"], resume_from_checkpoint=LIFE > 0)
     book.write("done", time=time.time())
 
 
@@ -138,7 +145,8 @@ def main(folder, trainings):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for wanted in json.loads(trainings):
-        one(Path(folder), wanted)
+        if LIFE == 0 or "kill" in wanted:
+            one(Path(folder), wanted)
     dist.destroy_process_group()
 
 

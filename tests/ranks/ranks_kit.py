@@ -113,11 +113,12 @@ class Torchrun:
                 self.process.wait()
 
 
-def start(site: Site, folder: Path, ranks: int, *trainings: dict, **more: str) -> Torchrun:
+def start(site: Site, folder: Path, ranks: int, *trainings: dict, restarts: int = 0, **more: str) -> Torchrun:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "torchrun.log"
     """`ranks` above 2 are forked by torchrun's launcher, because each import costs seconds; else it is torchrun itself."""
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
+    torchrun += ["--max-restarts", str(restarts)]
     training = [str(Path(__file__).with_name("rank_training.py")), str(folder), json.dumps(trainings)]
     command = [sys.executable, *(torchrun if ranks <= 2 else []), *training, *([str(ranks)] if ranks > 2 else [])]
     variables = environment(LOSSGUARD_URL=site.url, LOSSGUARD_TOKEN=site.agent_token, LOSSGUARD_PROJECT="ranks", **more)

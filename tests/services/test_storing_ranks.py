@@ -1,0 +1,64 @@
+"""What ranks may say, and what a run that can no longer be told is shown as."""
+
+import pytest
+
+from server.domain.events import EventType
+from server.services import evaluation, ingest, runs
+from server.store import events as event_store
+from server.store import runs as run_store
+from trainer_agent.wire.codec import check_batch, decode, encode
+from trainer_agent.wire.messages import Batch, EndReason, Numbered, RunEnded, RunStart, Unable
+from trainer_agent.wire.vocabulary import CommandKind, RunState
+
+
+@pytest.fixture
+def begun(connection, now):
+    evaluation.ensure_rules(connection)
+    for incarnation, rank in (("i", 0), ("j", 1)):
+        obeys = (CommandKind.STOP, CommandKind.ROLLBACK)
+        runs.start_run(connection, RunStart("r", incarnation, "p", "n", rank=rank, world_size=2, capabilities=obeys), "t", now)
+    return connection
+
+
+def say(connection, now, record, *, rank=0, incarnation="i"):
+    sent = Batch("r", incarnation, rank, 1, 1, 0.0, (), (Numbered(1, record),))
+    check_batch(sent)
+    return ingest.take_batch(connection, decode(Batch, encode(sent)), "t", now)
+
+
+def told(connection, kind):
+    return [each.event.data for each in event_store.newest(connection, "r", {kind})]
+
+
+def test_a_run_that_can_no_longer_be_told_loses_its_buttons_and_says_why(begun, now):
+    say(begun, now, Unable("the ranks cannot agree any more: rank 1 is gone", 0.0, 7))
+    run = run_store.get(begun, "r")
+    assert run.capabilities == ()
+    assert run.incapable_because == "the ranks cannot agree any more: rank 1 is gone"
+    assert run.state is RunState.RUNNING
+    (event,) = told(begun, EventType.RUN_UNABLE)
+    assert "rank 1 is gone" in event["text"]
+
+
+def test_another_rank_cannot_take_the_buttons_away(begun, now):
+    say(begun, now, Unable("I am not asked", 0.0), rank=1, incarnation="j")
+    assert run_store.get(begun, "r").capabilities == (CommandKind.STOP, CommandKind.ROLLBACK)
+
+
+def test_an_older_process_of_rank_0_cannot_take_them_away_either(begun, now, clock):
+    runs.start_run(begun, RunStart("r", "later", "p", "n", capabilities=(CommandKind.STOP,)), "t", clock.advance(5))
+    say(begun, clock.advance(5), Unable("long ago", 0.0))
+    assert run_store.get(begun, "r").capabilities == (CommandKind.STOP,)
+
+
+def test_that_a_rank_failed_is_told_with_its_rank_and_does_not_end_the_run(begun, now):
+    say(begun, now, RunEnded(EndReason.FAILED, 0.0, 3, "OutOfMemoryError"), rank=1, incarnation="j")
+    assert run_store.get(begun, "r").state is RunState.RUNNING
+    (event,) = told(begun, EventType.RUN_RANK_FAILED)
+    assert (event["rank"], event["text"]) == (1, "Rank 1 failed: OutOfMemoryError")
+
+
+def test_that_another_rank_is_through_is_no_news(begun, now):
+    say(begun, now, RunEnded(EndReason.FINISHED, 0.0, 3), rank=1, incarnation="j")
+    assert run_store.get(begun, "r").state is RunState.RUNNING
+    assert told(begun, EventType.RUN_RANK_FAILED) == []

@@ -307,14 +307,22 @@ def _all_tests(environment: dict[str, str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """The demo, unattended, for three seeds. Arguments go on to it."""
-    setup("demo")
+    """The demo, unattended, for three seeds, then the kill sweep at length. Arguments go on to the demo."""
+    setup("test")
     demo_py = ROOT / "examples" / "demo.py"
     codes = [
         _run([PYTHON, demo_py, "--headless", "--json", "--seed", str(seed), *arguments], _quiet_training()) for seed in range(3)
     ]
     say("soak: " + ", ".join(f"seed {seed} {'failed' if code else 'passed'}" for seed, code in enumerate(codes)))
-    return max(codes)
+    return max(*codes, _soak_kills())
+
+
+def _soak_kills() -> int:
+    """Trainer and server killed at every crash label, several times, and trainers at 200 random moments."""
+    often = {"KILL_ROUNDS": "4", "KILL_RANDOM": "200"}
+    code = _run([PYTHON, "-m", "pytest", "tests/kill"], _quiet_training() | often)
+    say(f"soak: kill sweep {'failed' if code else 'passed'}")
+    return code
 
 
 def bench(arguments: list[str]) -> int:

@@ -55,21 +55,28 @@ class Bare:
 
 
 class LossGuard:
-    """The agent's `Monitor.log`. With `full_disk` no file of this process may grow past 4 KiB, as where a disk is full."""
+    """The agent's `Monitor.log`, with a disk that is "good", "full" or "stuck".
 
-    def __init__(self, url: str, token: str, folder: str, *, full_disk: bool) -> None:
+    Where it is full, no file of this process may grow past 4 KiB. Where it is stuck, the spool's first file is a pipe that nobody
+    reads: opening it never ends.
+    """
+
+    def __init__(self, url: str, token: str, folder: str, disk: str) -> None:
         from trainer_agent.config import Config
         from trainer_agent.monitor import Monitor, new_incarnation
         from trainer_agent.voice import Voice
         from trainer_agent.wire.messages import RunStart
 
-        if full_disk:
+        if disk == "full":
             import resource
 
             resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
         run_id = Path(folder).name
         start = RunStart(run_id, new_incarnation(), "benchmarks", run_id)
         self._monitor = Monitor(start, Config(url, token), Path(folder) / ".lossguard", Voice(lambda _: None))
+        if disk == "stuck":
+            self._monitor.spool.directory.mkdir(parents=True)
+            os.mkfifo(self._monitor.spool.directory / f"{1:020d}.seg")
         self._monitor.begin()
         self.measure = measure_log(self._monitor.log)
 

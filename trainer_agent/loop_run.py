@@ -19,7 +19,6 @@ from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
 from .loop_open import Opened, Settings, begin, take_up
 from .loop_state import CannotLoad, State, Stored, Where
-from .ranks import Apart
 from .rollback import Target
 from .session import Attributes, Session
 from .voice import Voice
@@ -32,7 +31,7 @@ class Driver:
     """Thread: training."""
 
     def __init__(self, state: State, settings: Settings) -> None:
-        self.step = 0
+        self.step, self._voice = 0, Voice()
         self.stopped = self.is_through = False
         self._state, self._settings = state, settings
         self._folder, self._clock = Folder(settings.output_dir), StepClock()
@@ -100,7 +99,7 @@ class Driver:
             if stored.where.kind == feed.kind:
                 self._put_data_back(stored)
             else:
-                Voice().once("resume", f"the checkpoint was saved in a loop over {stored.where.kind}: the data begin anew")
+                self._voice.once("resume", f"the checkpoint was saved in a loop over {stored.where.kind}: the data begin anew")
         feed.note(self.step)
         if self._loop == 1:
             self._try(self._attach)
@@ -204,7 +203,7 @@ class Driver:
         self._wants_save = False
         problem = loop_facts.cannot_save(self._state)
         if problem:
-            Voice().once("save", f"no checkpoint is saved: {problem}")
+            self._voice.once("cannot save", f"no checkpoint is saved: {problem}")
             return
         self._try(lambda session: session.set_phase(Phase.SAVING))
         if self._write():
@@ -221,18 +220,21 @@ class Driver:
                 states = self._ranks.gather(states[0])
             problem = self._write_as_leader(where, states) if self._ranks.leads else ""
             return self._together(problem)
-        except Apart as reason:
-            tell(reason, "and no checkpoint was written")
-            return False
+        except Exception as error:
+            return not self._say_unsaved(error)
 
     def _write_as_leader(self, where: Where, states: list[bytes]) -> str:
         """What went wrong; empty when nothing did."""
         try:
             self._folder.write(self.step, lambda draft: self._state.save(draft, self.step, where, states))
-        except Exception as error:  # a full disk, a state that cannot be pickled: an older checkpoint is still there
-            Voice().say("save", f"no checkpoint of step {self.step}, the training goes on: {type(error).__name__}: {error}")
-            return str(error) or type(error).__name__
+        except Exception as error:
+            return self._say_unsaved(error)
         return ""
+
+    def _say_unsaved(self, error: Exception) -> str:
+        """A full disk, a state that cannot be pickled, ranks that are apart: an older checkpoint is still there."""
+        self._voice.say("save", f"no checkpoint of step {self.step}, the training goes on: {type(error).__name__}: {error}")
+        return str(error) or type(error).__name__
 
     def _together(self, problem: str) -> bool:
         """Whether rank 0 has written, on every rank."""
@@ -248,9 +250,8 @@ class Driver:
         return self._feed.cut(first, last)
 
     def _roll_back(self) -> None:
-        session = self._session
-        target = session.take_target() if session is not None else None
-        if session is None or target is None:
+        target = self._try(lambda session: session.take_target())
+        if target is None:
             return
         try:
             stored = self._fetch(target)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.append(str(Path(__file__).parents[1] / "agent"))
@@ -63,7 +62,7 @@ class Training:
 
     def __post_init__(self) -> None:
         torch.manual_seed(self.seed)
-        np.random.seed(self.seed)
+        np.random.seed(self.seed)  # noqa: NPY002  what scripts do
         random.seed(self.seed)
         self.model = nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Dropout(self.dropout), nn.Linear(16, 1))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
@@ -84,15 +83,15 @@ class Training:
 
     def draw(self) -> torch.Tensor:
         """A batch drawn from all three generators, as scripts do."""
-        picked = [int(torch.randint(ROWS, ())), int(np.random.randint(ROWS)), random.randrange(ROWS)]
-        return rows()[picked]
+        other = int(np.random.randint(ROWS))  # noqa: NPY002  what scripts do
+        return rows()[[int(torch.randint(ROWS, ())), other, random.randrange(ROWS)]]
 
     def update(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss and gradient norm of one update."""
         self._done += 1
         self.rows_of.append([int(x) for x in batch[:, 0]])
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.scaled):
-            loss = F.mse_loss(self.model(batch / ROWS).squeeze(1), batch.sum(1) / ROWS)
+            loss = nn.functional.mse_loss(self.model(batch / ROWS).squeeze(1), batch.sum(1) / ROWS)
         if self._done in self.poison:
             loss = loss * torch.nan
         scaler = self.scaler or torch.amp.GradScaler("cpu", enabled=False)

@@ -43,7 +43,7 @@ def test_a_replay_of_drawn_batches_equals_a_straight_run_to_the_last_bit(taped, 
 def test_a_replay_of_a_loaders_batches_equals_a_straight_run_to_the_last_bit(taped, tmp_path, back_to, workers):
     """Within an epoch, from its end, and from the next one back into it; the shuffle comes from the global generator."""
     straight = Training()
-    straight.over((batch for _ in range(2) for batch in loader(num_workers=workers)))
+    straight.over(batch for _ in range(2) for batch in loader(num_workers=workers))
     again = Training(at={EPOCH + 6: lambda: taped.rollback(back_to)})
     with again.watch(tmp_path, save_every=2, keep=100) as run:
         again.over(run.batches(loader(num_workers=workers), epochs=2), run)

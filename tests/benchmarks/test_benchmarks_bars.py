@@ -149,3 +149,11 @@ def test_the_bar_of_the_cost(on, ok):
 def test_too_few_turns_are_no_measurement():
     assert [bar.ok for bar in training_cost.bars_of(training_cost.results_of(turns(1.0, 1.0, 40)), 60)] == [True, False]
     assert [bar.ok for bar in training_cost.bars_of(training_cost.results_of([]), 60)] == [False, False]
+
+
+def test_turns_go_on_until_the_noise_is_small_enough_to_tell():
+    noisy = [Turn(turn.is_on, turn.cpu * (1.1 if index % 3 else 0.9), 1.0) for index, turn in enumerate(turns(1.0, 1.0, 401))]
+    assert not training_cost.are_enough(turns(1.0, 1.0, 59))
+    assert training_cost.are_enough(turns(1.0, 1.0, 60))
+    assert not training_cost.are_enough(noisy[:399])
+    assert training_cost.are_enough(noisy)

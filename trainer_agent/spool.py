@@ -41,7 +41,7 @@ MAX_BYTES = 1 << 30
 SEGMENT_BYTES = 1 << 20
 HOT_ENTRIES = 4096
 RETRY_SECONDS = 1.0
-SYNC_SECONDS = 0.5
+SYNC_SECONDS = 0.2
 """How long the end of a process waits for the disk to have what the server has not."""
 
 

@@ -1,0 +1,118 @@
+"""Writer: short pieces in order, and values that look like those before them but are not. No thread."""
+
+import math
+import threading
+import time
+
+from trainer_agent.config import Config
+from trainer_agent.entries import Points
+from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.ring import Ring
+from trainer_agent.spool import Spool
+from trainer_agent.voice import Voice
+from trainer_agent.wire.messages import Dropped, RunStart
+from trainer_agent.wire.vocabulary import EndReason
+from trainer_agent.writer import PIECE, Writer
+
+START = RunStart("run", "inc", "p", "n")
+
+
+class Bench:
+    """A writer on a ring and a spool of its own, turned by hand."""
+
+    def __init__(self, folder):
+        self.ring, self.spool, self.said, self.writes = Ring(), Spool(folder / "spool" / "inc", START), [], 0
+        self.writer = Writer(self.ring, self.spool, Voice(self.said.append), self._written)
+
+    def _written(self):
+        self.writes += 1
+
+    def log(self, step, values):
+        self.ring.append_points((self.ring.next_ticket(), 1.0, 1, step, values))
+
+    def entries(self):
+        self.writer._round()
+        return list(self.spool.entries(1))
+
+
+def test_what_gathered_is_written_in_pieces_and_in_order(tmp_path):
+    bench = Bench(tmp_path)
+    for step in range(1, 3 * PIECE + 2):
+        bench.log(step, {"train/loss": float(step)})
+    entries = bench.entries()
+    assert bench.writes == 4
+    assert [(entry.seq, entry.step, entry.values) for entry in entries] == [(n, n, (float(n),)) for n in range(1, 3 * PIECE + 2)]
+
+
+def test_names_that_were_checked_before_excuse_no_value_that_is_no_number(tmp_path):
+    bench = Bench(tmp_path)
+    given = [1.5, "1.5", 2, True, None, math.nan, [1.0], 10**400]
+    for step, value in enumerate(given, 1):
+        bench.log(step, {"train/loss": value, "train/grad_norm": 1.0})
+    kept = [dict(zip(entry.names, entry.values, strict=True)) for entry in bench.entries()]
+    losses = [each.get("train/loss", "missing") for each in kept]
+    assert losses[:5] == [1.5, "missing", 2.0, 1.0, "missing"]
+    assert math.isnan(losses[5])
+    assert losses[6:] == ["missing", "missing"]
+    assert bench.writer.unusable == 4
+
+
+def test_a_bad_name_stays_bad_however_often_it_comes(tmp_path):
+    bench = Bench(tmp_path)
+    for step in (1, 2):
+        bench.log(step, {"Bad Name": 1.0, "train/loss": 1.0})
+    assert [entry.names for entry in bench.entries()] == [("train/loss",)] * 2
+    assert bench.writer.unusable == 2
+
+
+def test_a_step_that_is_no_whole_number_is_named_by_its_own_type(tmp_path):
+    bench = Bench(tmp_path)
+    bench.log("7", {"train/loss": 1.0})
+    (entry,) = bench.entries()
+    assert isinstance(entry.record, Dropped)
+    assert "(str)" in bench.said[0]
+
+
+def test_a_script_may_fill_the_same_dict_again_at_its_next_step(tmp_path):
+    monitor = Monitor(RunStart("run", new_incarnation(), "p", "n"), Config(), tmp_path / ".lossguard", Voice(lambda _: None))
+    monitor.begin()
+    values = {}
+    for step in range(1, 200):
+        values["train/loss"] = float(step)
+        monitor.log(values, step)
+    values.clear()
+    assert monitor.flush(10.0)
+    assert [entry.values for entry in monitor.spool.entries(1) if isinstance(entry, Points)] == [
+        (float(n),) for n in range(1, 200)
+    ]
+    monitor.end(EndReason.FINISHED, 199)
+
+
+def test_a_record_is_with_the_kernel_within_100_ms_of_the_call(tmp_path, figure):
+    """What a SIGKILL can take is what lies between the call and the write."""
+    monitor = Monitor(RunStart("run", new_incarnation(), "p", "n"), Config(), tmp_path / ".lossguard", Voice(lambda _: None))
+    monitor.begin()
+    seconds = []
+    for step in range(1, 21):
+        began = time.monotonic()
+        monitor.log({"train/loss": 1.0}, step)
+        deadline = began + 5.0
+        while sum(file.stat().st_size for file in monitor.spool.directory.glob("*.seg")) <= size_of(seconds):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        seconds.append((time.monotonic() - began, sum(file.stat().st_size for file in monitor.spool.directory.glob("*.seg"))))
+    monitor.end(EndReason.FINISHED, 20)
+    figure("R48", "from log() to the spool's file, median of 20", sorted(seconds)[10][0], at_most=0.1, unit="s")
+
+
+def size_of(seconds):
+    return seconds[-1][1] if seconds else 0
+
+
+def test_the_thread_ends_when_it_is_told_to_and_writes_what_came_last(tmp_path):
+    bench = Bench(tmp_path)
+    bench.writer.start()
+    bench.log(1, {"train/loss": 1.0})
+    assert bench.writer.stop(10.0)
+    assert [entry.step for entry in bench.spool.entries(1)] == [1]
+    assert not [thread for thread in threading.enumerate() if thread.name == "lossguard-spool" and thread is bench.writer._thread]

@@ -77,7 +77,7 @@ def test_the_strict_turn_sets_torchs_mode_around_each_call_of_the_agent_and_keep
         assert modes[-1] == "error"
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    names = {part: {name: waits for name in names} for part, names in _gpu_turns.WATCHED.items()}
+    names = {part: dict.fromkeys(names, waits) for part, names in _gpu_turns.WATCHED.items()}
     session = SimpleNamespace(**names[""], probes=SimpleNamespace(**names["probes"]))
     strict.surround(session)
     with pytest.raises(IndexError):  # outside the turn no mode has been set

@@ -165,6 +165,34 @@ export function phaseNow(run) {
     : null;
 }
 
+const REASONS = /** @type {Record<string, string>} */ ({
+  killed: "reason.killed",
+  "left before its end": "reason.left",
+  "stopped by command": "reason.command",
+  "stopped by guard": "reason.guard",
+});
+
+/** @param {string} reason @returns {Say | string} the type of an exception, or what the guard said, stays as it is */
+const inWords = (reason) => (Object.hasOwn(REASONS, reason) ? { key: REASONS[reason] } : reason);
+
+/**
+ * Why the run is in its state, where that is not the state itself. Of a lost one nothing is known but since when.
+ * @param {any} run RunSummary or RunDetail
+ * @returns {Say | string}
+ */
+export const reasonOf = (run) =>
+  run.state === "lost" || run.state_reason === run.state ? "" : inWords(run.state_reason ?? "");
+
+/**
+ * How the process before the one that runs now ended, where that was not its own end.
+ * @param {any} run RunDetail
+ * @returns {{ reason: Say | string, step: number | null } | null}
+ */
+export function endedBefore(run) {
+  const event = (run.events ?? []).find((/** @type {any} */ e) => e.type === "run.incarnation_ended" || e.type === "run.failed");
+  return event && !ENDED.has(run.state) ? { reason: inWords(event.data.reason), step: event.step } : null;
+}
+
 /** @param {any} run @returns {string | null} */
 function endedBy(run) {
   if (run.state !== "stopped") return null;

@@ -31,6 +31,9 @@ export function t(key, values = {}) {
   return typeof text === "string" ? text.replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place)) : key;
 }
 
+/** What a reducer has decided to say: by its key, or as it stands. @param {import("../reducers.js").Say | string} said */
+export const say = (said) => (typeof said === "string" ? said : t(said.key, said.values));
+
 /** Words for times and durations. @returns {TimeWords} */
 export const timeWords = () => /** @type {any} */ (LANGUAGES[current].words).time;
 

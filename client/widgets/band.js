@@ -1,7 +1,7 @@
 /** The status band: is it running, is it dying, what is being done. Three cells that can be read from across a room. */
 import { countdown as digits, duration, moment, toNumber } from "../format.js";
-import { ENDED, doing, endsAt, health, phaseNow } from "../reducers.js";
-import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { ENDED, doing, endedBefore, endsAt, health, phaseNow, reasonOf } from "../reducers.js";
+import { alertTitle, say, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { meter, when } from "./parts.js";
@@ -27,6 +27,7 @@ export const band = (run, left, now) =>
 function stateCell(run, now) {
   const share = run.total_steps ? (run.step ?? 0) / run.total_steps : null;
   const ends = endsAt(run, now);
+  const before = endedBefore(run);
   const progress =
     run.step === null
       ? t("band.no_step")
@@ -47,6 +48,8 @@ function stateCell(run, now) {
             : progress,
           ends && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }),
           phaseNow(run) && t(`phase.${phaseNow(run)}`),
+          ENDED.has(run.state) && run.state_reason !== "stopped by command" && say(reasonOf(run)), // that is in the third cell
+          before && t(before.step === null ? "band.before" : "band.before.step", { reason: say(before.reason), step: before.step }),
         ]);
   return h(
     "div",

@@ -1,9 +1,9 @@
 /** The run list's parts: the strip of what needs you, the filters, the table. */
 import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow } from "../reducers.js";
+import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow, reasonOf } from "../reducers.js";
 import { runPath } from "../router.js";
 import { spark } from "../charts/spark.js";
-import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { alertTitle, say, t, timeWords } from "../i18n/index.js";
 import { latest } from "./band.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
@@ -173,7 +173,7 @@ function row(run, left) {
     norm = latest(run, "train/grad_norm"),
     scale = latest(run, "amp/loss_scale");
   const odd = (/** @type {number | null} */ v) => (v !== null && !Number.isFinite(v) ? " crit strong" : "");
-  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : reasonOf(run, now);
+  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : why(run, now);
   const tags = [run.project, run.attributes?.precision].filter(Boolean);
   return h(
     "tr",
@@ -215,9 +215,9 @@ function row(run, left) {
 }
 
 /** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
-const reasonOf = (run, now) =>
+const why = (run, now) =>
   (phaseNow(run) === "holding" ? t("phase.holding") : "") ||
-  (run.state_reason === run.state ? "" : run.state_reason) ||
+  say(reasonOf(run)) ||
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
     : "");

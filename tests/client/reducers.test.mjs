@@ -5,6 +5,7 @@ import {
   choices,
   commandSteps,
   doing,
+  endedBefore,
   endsAt,
   filterRuns,
   grade,
@@ -13,6 +14,7 @@ import {
   mayCommand,
   needsYou,
   orderSentence,
+  reasonOf,
   remaining,
   stale,
   stepSeconds,
@@ -231,4 +233,26 @@ test("the badge counts firing alerts above info", () => {
     ]),
     2,
   );
+});
+
+test("each end has its reason in words; a type stays as it is, and of a lost run nothing is claimed", () => {
+  const cases = [
+    ["failed", "killed", { key: "reason.killed" }],
+    ["failed", "left before its end", { key: "reason.left" }],
+    ["failed", "OutOfMemoryError", "OutOfMemoryError"],
+    ["stopped", "stopped by command", { key: "reason.command" }],
+    ["stopped", "the loss is not finite at step 3", "the loss is not finite at step 3"],
+    ["finished", "finished", ""],
+    ["lost", "no word since 2026-03-01", ""],
+    ["failed", "toString", "toString"],
+  ];
+  for (const [state, state_reason, said] of cases) assert.deepEqual(reasonOf(run({ state, state_reason })), said);
+});
+
+test("while a run goes on it says how the process before ended; once it has ended only its own end counts", () => {
+  const event = (type, reason, step) => ({ type, step, data: { reason } });
+  const events = [event("run.started", ""), event("run.incarnation_ended", "killed", 40), event("run.started", "")];
+  assert.deepEqual(endedBefore(run({ events })), { reason: { key: "reason.killed" }, step: 40 });
+  assert.equal(endedBefore(run({ events, state: "finished" })), null);
+  assert.equal(endedBefore(run({ events: [] })), null);
 });

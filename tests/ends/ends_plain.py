@@ -1,5 +1,6 @@
 """A training loop over the plain Monitor, without torch, that leaves in the way it is told."""
 
+import faulthandler
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from trainer_agent.wire.vocabulary import CommandKind, EndReason, SegmentCause
 STEPS = 20
 
 
-class Burst(Exception):
+class Burst(Exception):  # noqa: N818  as it is called
     """The training's own."""
 
 
@@ -61,8 +62,10 @@ def train(job: dict, folder: Path, leaving: Callable[[], None]) -> None:
     with monitor:
         _train(job, monitor, leaving)
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith("lossguard-") for thread in threading.enumerate()):
-        assert time.monotonic() < deadline, "a thread of LossGuard's is left"
+    while any(thread.is_alive() for thread in (monitor._writer._thread, *monitor._sender._threads)):
+        if time.monotonic() > deadline:
+            faulthandler.dump_traceback()
+            raise AssertionError("a thread of LossGuard's is left")
         time.sleep(0.01)
 
 
@@ -71,5 +74,5 @@ def _train(job: dict, monitor: Monitor, leaving: Callable[[], None]) -> None:
     steps(monitor)
     if job["url_state"] == "up" or job["way"] in {"term", "kill", "os_exit"}:
         monitor.flush(20 if job["url_state"] == "up" else 0.3)
-    assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("lossguard-"))
     leave(job["way"], monitor, leaving)

@@ -20,7 +20,7 @@ order = json.loads(Path(sys.argv[1]).read_text())
 jobs = order["jobs"]
 if any(job["where"] != "monitor" for job in jobs):
     import ends_hf
-import ends_plain
+import ends_plain  # noqa: E402  the mark above comes first
 
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)}
 

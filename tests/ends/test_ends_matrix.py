@@ -1,9 +1,10 @@
 """Every way out of a training, with the server up, hung and refusing: what the page says, and how long the end takes."""
 
+import threading
 from pathlib import Path
 
 import pytest
-from ends_kit import LIMIT_SECONDS, RealServer, hung_server, refusing_url, run_jobs, until
+from ends_kit import LIMIT_SECONDS, RealServer, refusing_url, run_jobs, until
 
 # way -> exit status, (state, reason) of a run whose end somebody stood around, the same where nobody did
 WAYS = {
@@ -32,38 +33,28 @@ def name_of(way: str, state: str, bare: bool) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    server = RealServer(tmp_path_factory.mktemp("ends-server"), lost_after=3.0)
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def left(server, tmp_path_factory):
+def left(server, hung, tmp_path_factory):
     """All trainings, left; the stop is clicked meanwhile."""
-    import threading
-
     root = tmp_path_factory.mktemp("ends")
-    with hung_server() as hung:
-        urls = {"up": server.url, "hung": hung, "refusing": refusing_url()}
-        jobs = [
-            {
-                "name": name_of(*case),
-                "where": "monitor",
-                "way": case[0],
-                "bare": case[2],
-                "url": urls[case[1]],
-                "url_state": case[1],
-                "token": server.token,
-                "folder": str(root / name_of(*case)),
-                "run": f"run-{name_of(*case)}",
-            }
-            for case in CASES
-        ]
-        clicking = threading.Thread(target=click_stop, args=(server, "run-stop-up"))
-        clicking.start()
-        results = run_jobs(root, jobs, at_once=5)
-        clicking.join()
+    urls = {"up": server.url, "hung": hung, "refusing": refusing_url()}
+    jobs = [
+        {
+            "name": name_of(*case),
+            "where": "monitor",
+            "way": case[0],
+            "bare": case[2],
+            "url": urls[case[1]],
+            "url_state": case[1],
+            "token": server.token,
+            "folder": str(root / name_of(*case)),
+            "run": f"run-{name_of(*case)}",
+        }
+        for case in CASES
+    ]
+    clicking = threading.Thread(target=click_stop, args=(server, "run-stop-up"))
+    clicking.start()
+    results = run_jobs(root, jobs, at_once=5)
+    clicking.join()
     return root, results
 
 

@@ -179,19 +179,23 @@ def take_lock(directory: Path) -> int:
 
 
 def remove(directory: Path, files: list[SegmentFile]) -> None:
-    """Deletes the files that are a spool's, and the folder if nothing else is in it (what was kept aside stays)."""
+    """Deletes the files that are a spool's, and the folder. What was kept aside stays, beside the head under another name."""
     crash.reach("end.before_unlink")
+    keeps = (directory / QUARANTINE).exists() or any(directory.glob("*.damaged"))
     with suppress(OSError):
         for file in files:
             file.path.unlink(missing_ok=True)
         crash.reach("end.segments_unlinked")
-        if not (directory / QUARANTINE).exists() and not any(directory.glob("*.damaged")):
+        if keeps:  # no spool any more, so that nobody takes it up again
+            (directory / "start.json").replace(directory / "sent.json")
+        else:
             (directory / "start.json").unlink(missing_ok=True)
-            crash.reach("end.head_unlinked")
-            (directory / "lock").unlink(missing_ok=True)
-            crash.reach("end.lock_unlinked")
+        crash.reach("end.head_unlinked")
+        (directory / "lock").unlink(missing_ok=True)
+        crash.reach("end.lock_unlinked")
+        if not keeps:
             directory.rmdir()
-            crash.reach("end.folder_removed")
+        crash.reach("end.folder_removed")
 
 
 def _lock_file(handle: int) -> None:

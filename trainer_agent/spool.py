@@ -5,6 +5,7 @@
     <directory>/<first seq>.seg            frames (see `entries`), appended to; a torn tail is cut at the next open
     <directory>/<first seq>-<at>.damaged   bytes of such a file that were no frame any more; what lies around them is sent
     <directory>/quarantine.jsonl           records the server would not take
+    <directory>/sent.json                  what start.json is called once all is sent and one of the two above is left
 
 The newest entries are also in memory (`hot`), so a disk that fails costs nothing while the server takes them. Past its bound the
 oldest *points* on disk become one counted `Dropped`; other records stay. Numbers never get a hole.

@@ -131,7 +131,7 @@ class Sweep:
         pid = self._start(fate.folder, case.is_away, at=case.at, **case.order)
         label, _, count = case.at.partition(":")
         try:
-            status = self._forks.wait(pid, 40.0)
+            status = self._forks.wait(pid)
         finally:
             self._forks.kill(pid)
         assert status == KILLED, f"left with {status}: {fate.folder.with_suffix('.log').read_text()}"

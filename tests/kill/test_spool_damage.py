@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainer_agent.entries import MAGIC, Points, frame, last_seq
 from trainer_agent.salvage import Damage, scan
+from trainer_agent.segments import leftovers
 from trainer_agent.spool import Spool
 from trainer_agent.wire.messages import Dropped, Numbered, Report, RunStart
 from trainer_agent.wire.vocabulary import CommandState
@@ -125,7 +126,8 @@ def test_one_damaged_frame_is_one_drop_of_its_number_and_its_bytes_are_kept(tmp_
     assert (adopted.dropped, len(adopted.damage)) == (1, 1)
     adopted.acknowledge(COUNT + 1)
     adopted.close()
-    assert sorted(each.suffix for each in folder.iterdir()) == ["", ".damaged", ".json"]
+    assert sorted(each.name for each in folder.iterdir()) == [f"{path.stem}-{start}.damaged", "sent.json"]
+    assert leftovers(folder.parent) == []
 
 
 def test_damage_in_a_file_that_is_being_thinned_is_kept_and_counted_too(tmp_path, monkeypatch):

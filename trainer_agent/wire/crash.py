@@ -48,9 +48,9 @@ LABELS = {
     "tend.unlinked": "it is deleted",
     "end.before_unlink": "the server has everything; all files of the spool are there",
     "end.segments_unlinked": "its segment files are deleted",
-    "end.head_unlinked": "its head is deleted",
-    "end.lock_unlinked": "its lock is deleted, the folder is empty",
-    "end.folder_removed": "the folder is gone",
+    "end.head_unlinked": "its head is deleted, or has another name where something was kept aside",
+    "end.lock_unlinked": "its lock is deleted, too",
+    "end.folder_removed": "the folder is gone, where nothing was kept aside",
     # the trainer's requests
     "announce.before_send": "a run start is about to be sent",
     "announce.answered": "its answer is read and not acted on",

@@ -12,7 +12,7 @@ RUN = uuid.uuid4().hex[:8]
 SLEEPY = {"steps": 3000, "step_seconds": 0.03, "save_steps": 5}
 TRAININGS = (
     {"name": f"nan-{RUN}", "steps": 40, "save_steps": 3, "nan": [1, 8]},
-    {"name": f"bare-{RUN}", "bare": True, **SLEEPY},
+    {"name": f"bare-{RUN}", "bare": True, "policy": {"agree_every": 4}, **SLEEPY},
     {"name": f"skip-{RUN}", **SLEEPY},
     {"name": f"folders-{RUN}", "apart": True, **SLEEPY},
     {"name": f"late-{RUN}", **SLEEPY, "steps": 60, "limit_seconds": 1.0, "late": [1, 6, 3.0]},
@@ -52,13 +52,14 @@ def test_a_nan_on_one_rank_stops_all_ranks_at_that_step_and_names_it(ranks_site:
     assert run["capabilities"] == ["stop", "rollback"]
 
 
-def test_the_bare_callback_stops_on_all_ranks_at_one_step(ranks_site: Site, pair: Torchrun):
+def test_the_bare_callback_stops_on_all_ranks_at_one_step_that_is_agreed_on(ranks_site: Site, pair: Torchrun):
     name = f"bare-{RUN}"
     pair.reach(name, 8)
     assert ranks_site.run(name)["capabilities"] == ["stop"]
     done = ranks_site.outcome(name, ranks_site.command(name, "stop"))
     assert done["state"] == "succeeded", done
     assert check_same_steps(pair, name)[-1] == done["step"]
+    assert done["step"] % 4 == 0, "they agree at every fourth step"
 
 
 def test_a_rollback_that_skips_passes_over_the_same_rows_on_every_rank(ranks_site: Site, pair: Torchrun):

@@ -1,8 +1,14 @@
-"""Writer: short pieces in order, and values that look like those before them but are not. No thread."""
+"""Writer: short pieces in order, and values that look like those before them but are not.
 
+First without its thread; then with it, and with destructors that the garbage collector runs on whatever thread it is on.
+"""
+
+import gc
 import math
 import threading
 import time
+
+from transport_server import ScriptedServer
 
 from trainer_agent.config import Config
 from trainer_agent.entries import Points
@@ -10,8 +16,8 @@ from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.ring import Ring
 from trainer_agent.spool import Spool
 from trainer_agent.voice import Voice
-from trainer_agent.wire.messages import Dropped, RunStart
-from trainer_agent.wire.vocabulary import EndReason
+from trainer_agent.wire.messages import Dropped, Report, RunStart
+from trainer_agent.wire.vocabulary import CommandState, EndReason
 from trainer_agent.writer import PIECE, Writer
 
 START = RunStart("run", "inc", "p", "n")
@@ -116,3 +122,42 @@ def test_the_thread_ends_when_it_is_told_to_and_writes_what_came_last(tmp_path):
     assert bench.writer.stop(10.0)
     assert [entry.step for entry in bench.spool.entries(1)] == [1]
     assert not [thread for thread in threading.enumerate() if thread.name == "lossguard-spool" and thread is bench.writer._thread]
+
+
+class Logs:
+    """Logs and records as it is destroyed; one of a pair that only the garbage collector can end."""
+
+    def __init__(self, monitor, threads):
+        self.monitor, self.threads, self.other = monitor, threads, self
+
+    def __del__(self):
+        self.threads.add(threading.current_thread().name)
+        self.monitor.log({"train/destroyed": 1.0}, 1)
+        self.monitor.record(Report("c", CommandState.RUNNING, time.time()))
+
+
+def test_destructors_that_run_on_our_own_threads_stall_nothing(tmp_path, figure):
+    threads, longest, seconds = set(), 0.0, 2.0
+    before = gc.get_threshold()
+    with ScriptedServer() as server:
+        start = RunStart("run", new_incarnation(), "p", "n")
+        monitor = Monitor(start, Config(server.url, "t"), tmp_path / ".lossguard", Voice(lambda _: None))
+        monitor.begin()
+        gc.set_threshold(20, 2, 2)  # collects hundreds of times a second, on the threads that make most objects: ours
+        try:
+            step, until = 0, time.monotonic() + seconds
+            while time.monotonic() < until or not {"lossguard-spool", "lossguard-sender"} <= threads:
+                step += 1
+                Logs(monitor, threads)
+                began = time.monotonic()
+                monitor.log({"train/loss": 1.0}, step)
+                longest = max(longest, time.monotonic() - began)
+                time.sleep(0.001)
+                assert time.monotonic() < until + 30, threads
+        finally:
+            gc.set_threshold(*before)
+        gc.collect()
+        assert monitor.flush(20.0)
+        monitor.end(EndReason.FINISHED, step)
+        assert len(server.only().series("train/loss")) == step
+    figure("F16", "longest log() while destructors run on our threads", longest, at_most=1.0, unit="s")

@@ -1,4 +1,4 @@
-"""B4 and R67: a call of `log()` never waits, whatever the server or the disk do. The microseconds themselves are a benchmark's.
+"""B4 and F18: a call of `log()` never waits, whatever the server or the disk do. The microseconds themselves are a benchmark's.
 
 A machine that is busy with something else takes the processor away from any thread for a while. So the high percentiles are
 those of the quietest of up to three bursts; the longest call of all, which is what the reports are about, is taken over all.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import _bad_servers
 from trainer_agent.config import Config
-from trainer_agent.monitor import EXIT_SECONDS, Monitor, new_incarnation
+from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.ring import CAPACITY
 from trainer_agent.voice import Voice
 from trainer_agent.wire.messages import RunStart
@@ -94,10 +94,10 @@ def test_a_disk_that_never_answers_holds_up_neither_log_nor_the_exit(tmp_path, f
     monitor = monitor_of(tmp_path, None)
     pipe = stuck_disk(monitor)
     monitor.begin()
-    hold_to_limits(monitor, figure, "R67", "disk stuck")
+    hold_to_limits(monitor, figure, "F18", "disk stuck")
     began = time.monotonic()
     monitor.end(EndReason.FINISHED, CALLS)
-    figure("R67", "exit with the disk stuck", time.monotonic() - began, at_most=EXIT_SECONDS + 0.5, unit="s")
+    figure("F18", "exit with the disk stuck", time.monotonic() - began, at_most=5.0, unit="s")
     with reading(pipe):
         assert monitor._writer.stop(10)
 
@@ -113,5 +113,5 @@ def test_what_a_stuck_disk_costs_is_counted_to_the_last_record(tmp_path, figure)
         assert monitor.flush(20.0)
         monitor.end(EndReason.FINISHED, calls)
     kept = calls - monitor._writer.dropped
-    figure("R67", "calls to a stuck disk without a number", calls + 1 - monitor.spool.last_seq, at_most=0)
-    figure("R67", "calls kept in memory while the disk was stuck", kept, at_least=CAPACITY)
+    figure("F18", "calls to a stuck disk without a number", calls + 1 - monitor.spool.last_seq, at_most=0)
+    figure("F18", "calls kept in memory while the disk was stuck", kept, at_least=CAPACITY)

@@ -1,6 +1,8 @@
 """The thread that acts when time passes: overdue runs, expired commands, countdowns that are due, and deliveries.
 
 Nothing is kept in memory but what is on its way: deadlines are rows, and whoever dies is followed by the next process.
+After a pause of the server itself (stopped, its machine asleep, its disk stuck) deadlines are put off as after a start: nobody
+could be heard meanwhile.
 
 Thread: one loop; each attempt of a delivery runs in a thread of its own, at most two for one endpoint, so that an endpoint
 which hangs delays neither another endpoint nor a deadline.
@@ -17,6 +19,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
+from server import clock
 from server.domain import webhooks as domain
 from server.domain.webhooks import Attempt
 from server.outbound import webhooks as outbound
@@ -28,6 +31,8 @@ from server.settings import Settings
 from server.store.writer import StorageUnavailable, Writer
 
 TICK_SECONDS = 0.25
+PAUSE_SECONDS = 10.0
+"""Between two rounds, this is no busy machine any more."""
 MOST_PER_ENDPOINT = 2
 MOST_AT_ONCE = 100
 STOP_SECONDS = 5.0
@@ -42,9 +47,17 @@ class Worker:
     """Started and stopped by `app`."""
 
     def __init__(
-        self, writer: Writer, bus: Bus, settings: Settings, policy: Callable[[], Policy], now: Callable[[], datetime]
+        self,
+        writer: Writer,
+        bus: Bus,
+        settings: Settings,
+        policy: Callable[[], Policy],
+        now: Callable[[], datetime],
+        *,
+        uptime: Callable[[], float] = clock.uptime,
     ) -> None:
         self._writer, self._bus, self._settings, self._policy, self._now = writer, bus, settings, policy, now
+        self._uptime, self._awake_at = uptime, uptime()
         self._woken = threading.Event()
         self._stopping = False
         self._lock = threading.Lock()
@@ -70,12 +83,24 @@ class Worker:
         while not self._stopping:
             self._woken.wait(TICK_SECONDS)
             self._woken.clear()
+            if self._was_paused():
+                self._guarded("grace after a pause", self._give_grace)
+                continue
+            self._awake_at = self._uptime()
             for duty in DUTIES:
                 self._guarded(duty.__name__, partial(self._do, duty))
             self._guarded("deliveries", self._send_due)
 
+    def _was_paused(self) -> bool:
+        return self._uptime() - self._awake_at > PAUSE_SECONDS
+
+    def _give_grace(self) -> None:
+        self._writer.submit(lambda connection: runs.give_grace(connection, self._now()))
+        self._awake_at = self._uptime()
+
     def _do(self, duty: Duty) -> int:
-        return self._writer.submit(lambda connection: duty(connection, self._now()))
+        """Do it now, or in the next round if the server was paused just before."""
+        return self._writer.submit(lambda connection: 0 if self._was_paused() else duty(connection, self._now()))
 
     def _guarded(self, what: str, act: Callable[[], object]) -> None:
         """Do one thing; whatever goes wrong is told in the log, and the next thing is done all the same."""

@@ -36,7 +36,8 @@ WHAT = "What the agent costs a real training in CPU time of the training thread,
 TURN_STEPS = 10
 WARMUP_TURNS = 2
 FEWEST_TURNS, QUICK_TURNS, MOST_TURNS = 60, 24, 400
-QUICK_SECONDS = 30.0
+QUICK_SECONDS, MOST_SECONDS = 25.0, 400.0
+"""Time for turns; past it there are only the fewest."""
 NARROW = 0.006
 """Of the interval, from end to end."""
 TRIMMED = 0.1
@@ -53,7 +54,8 @@ class Turn:
     wall: float
 
 
-Enough = Callable[[Sequence[Turn]], bool]
+Enough = Callable[[Sequence[Turn], float], bool]
+"""Whether these turns, made in so many seconds, are enough."""
 
 
 class Switch:
@@ -62,7 +64,7 @@ class Switch:
     def __init__(self, turn_on: Callable[[Any], None], turn_off: Callable[[], None], is_enough: Enough) -> None:
         self.turns: list[Turn] = []
         self._turn_on, self._turn_off = turn_on, turn_off
-        self._is_enough = is_enough
+        self._is_enough, self._began = is_enough, time.monotonic()
         self._is_on, self._steps, self._cpu, self._wall = True, 0, 0.0, 0.0
 
     def begin_step(self, given: Any) -> bool:
@@ -71,7 +73,7 @@ class Switch:
         if self._steps % TURN_STEPS == 0:
             if self._steps:
                 self.turns.append(Turn(self._is_on, time.thread_time() - self._cpu, time.perf_counter() - self._wall))
-            is_over = self._is_enough(self.turns[WARMUP_TURNS:])
+            is_over = self._is_enough(self.turns[WARMUP_TURNS:], time.monotonic() - self._began)
             self._set(given, is_on=len(self.turns) % 2 == 0)
             self._cpu, self._wall = time.thread_time(), time.perf_counter()
         self._steps += 1
@@ -173,17 +175,17 @@ def interval(values: Sequence[float], draws: int = 1000) -> tuple[float, float]:
     return centres[int(0.025 * draws)], centres[int(0.975 * draws) - 1]
 
 
-def are_enough(turns: Sequence[Turn]) -> bool:
+def are_enough(turns: Sequence[Turn], seconds: float) -> bool:
     """Turns until the interval is narrow. How narrow depends on the noise alone, so this favours neither side of the bar."""
     if len(turns) < FEWEST_TURNS:
         return False
     each = ratios(turns, lambda turn: turn.cpu)
-    return len(turns) >= MOST_TURNS or 4 * statistics.stdev(each) / math.sqrt(len(each)) < NARROW
+    return len(turns) >= MOST_TURNS or seconds > MOST_SECONDS or 4 * statistics.stdev(each) / math.sqrt(len(each)) < NARROW
 
 
-def enough_quickly(began: float) -> Enough:
+def are_enough_in_a_hurry(turns: Sequence[Turn], seconds: float) -> bool:
     """As many turns as there is time for, but some."""
-    return lambda turns: len(turns) >= QUICK_TURNS and (time.monotonic() - began > QUICK_SECONDS or len(turns) >= FEWEST_TURNS)
+    return len(turns) >= QUICK_TURNS and (seconds > QUICK_SECONDS or len(turns) >= FEWEST_TURNS)
 
 
 def results_of(turns: Sequence[Turn]) -> dict[str, Any]:
@@ -214,7 +216,7 @@ def bars_of(results: dict[str, Any], fewest_turns: int) -> list[Bar]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints, and gives the exit status."""
     options = _harness.parse("training_cost", WHAT, arguments)
-    training, measured = run(enough_quickly(time.monotonic()) if options.quick else are_enough)
+    training, measured = run(are_enough_in_a_hurry if options.quick else are_enough)
     results = results_of(measured)
     fewest = QUICK_TURNS if options.quick else FEWEST_TURNS
     return _harness.finish("training_cost", options, results | {"training": training}, bars_of(results, fewest))

@@ -153,7 +153,8 @@ def test_too_few_turns_are_no_measurement():
 
 def test_turns_go_on_until_the_noise_is_small_enough_to_tell():
     noisy = [Turn(turn.is_on, turn.cpu * (1.1 if index % 3 else 0.9), 1.0) for index, turn in enumerate(turns(1.0, 1.0, 401))]
-    assert not training_cost.are_enough(turns(1.0, 1.0, 59))
-    assert training_cost.are_enough(turns(1.0, 1.0, 60))
-    assert not training_cost.are_enough(noisy[:399])
-    assert training_cost.are_enough(noisy)
+    assert not training_cost.are_enough(turns(1.0, 1.0, 59), 1e9)
+    assert training_cost.are_enough(turns(1.0, 1.0, 60), 0.0)
+    assert not training_cost.are_enough(noisy[:399], 0.0)
+    assert training_cost.are_enough(noisy[:399], 1e9)
+    assert training_cost.are_enough(noisy, 0.0)

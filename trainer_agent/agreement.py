@@ -11,23 +11,15 @@ Rank 0 alone takes commands and speaks of them. A death on any rank is everyone'
 """
 
 import json
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from .control import Act, Control, Decision
 from .guard import Death, DeathCause
 from .identity import Identity
 from .ranks import Apart, Ranks
 from .rollback import Offer, Target
-
-T = TypeVar("T")
-
-WAIT = b"wait"
-TICK_SECONDS = 1.0
-"""So often rank 0 tells the others to wait on, while it reads a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +92,6 @@ class Agreement:
         except Apart:
             return problem
 
-    def wait_on(self) -> None:
-        """Tells the other ranks that rank 0 is still at it."""
-        if not self._ranks.is_alone:
-            self._ranks.share(WAIT)
-
-    def while_they_wait(self, job: Callable[[], T]) -> T:
-        """What `job` gives. Beside other ranks it runs in a thread, because they wait no longer than a limit without a word."""
-        if self._ranks.is_alone:
-            return job()
-        done: list[tuple[T | None, Exception | None]] = []
-        thread = threading.Thread(target=lambda: done.append(_tried(job)), name="lossguard-check", daemon=True)
-        thread.start()
-        try:
-            while thread.is_alive():
-                thread.join(TICK_SECONDS)
-                self.wait_on()
-        finally:
-            thread.join()
-        result, error = done[0]
-        if error is not None:
-            raise error
-        return result  # type: ignore[return-value]  # None only where the job gives it
-
     def part(self, step: int, problem: str) -> None:
         """The ranks are apart from now on: the others notice, what is under way is given up, and it is told once."""
         self._ranks.leave(problem)
@@ -149,9 +118,7 @@ class Agreement:
 
     def _follow(self) -> Decision:
         while True:
-            while (said := self._ranks.share()) == WAIT:
-                pass
-            decision, problem = self._understood(said)
+            decision, problem = self._understood(self._ranks.share())
             if decision.act is Act.GO_ON or not joined(self._ranks.gather(problem.encode())):
                 return decision
 
@@ -196,10 +163,3 @@ def _death_from_bytes(told: bytes) -> Death:
 def _to_bytes(decision: Decision) -> bytes:
     offer = None if decision.target is None else Offer.of(decision.target).to_json()
     return json.dumps({"act": decision.act, "reason": decision.reason, "saves": decision.saves, "offer": offer}).encode()
-
-
-def _tried(job: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    try:
-        return job(), None
-    except Exception as error:
-        return None, error

@@ -20,7 +20,7 @@ from .monitor import Monitor, new_incarnation
 from .opening import meet, open_plan
 from .policy import Policy
 from .probes import Probes
-from .ranks import LIMIT_SECONDS, START_SECONDS
+from .ranks import START_SECONDS, START_TOGETHER_SECONDS
 from .session import Session
 from .voice import Voice
 from .wire.messages import RunStart
@@ -102,7 +102,7 @@ class LossGuardCallback(TrainerCallback):
             resuming=state.global_step > 0,
             from_forward=True,
             cutter=_cannot_cut,
-            start_seconds=LIMIT_SECONDS,  # the Trainer has just brought all ranks together
+            start_seconds=START_TOGETHER_SECONDS,
         )
 
     @_quietly
@@ -140,7 +140,8 @@ class LossGuardCallback(TrainerCallback):
         if self.session is not None and self.session.decision.act is not Act.GO_ON:
             control.should_evaluate = control.should_save = False
         elif self.session is not None:
-            control.should_save = self.session.epoch_ended(state.global_step, kwargs["model"], saving=control.should_save)
+            step, model, by_strategy = state.global_step, kwargs["model"], args.save_strategy == "epoch"
+            control.should_save = self.session.epoch_ended(step, model, saving=control.should_save, on_all_ranks=by_strategy)
 
     @_quietly
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -218,10 +218,16 @@ class Driver:
             states = [where.random_state()]
             if not (self._ranks.is_alone or self._ranks.problem):
                 states = self._ranks.gather(states[0])
-            problem = self._write_as_leader(where, states) if self._ranks.leads else ""
+            problem = self._write_while_others_wait(where, states) if self._ranks.leads else ""
             return self._together(problem)
         except Exception as error:
             return not self._say_unsaved(error)
+
+    def _write_while_others_wait(self, where: Where, states: list[bytes]) -> str:
+        """What went wrong; empty when nothing did. A large checkpoint takes longer than ranks wait without a word."""
+        if self._ranks.problem:
+            return self._write_as_leader(where, states)
+        return self._ranks.while_they_wait(lambda: self._write_as_leader(where, states))
 
     def _write_as_leader(self, where: Where, states: list[bytes]) -> str:
         """What went wrong; empty when nothing did."""

@@ -47,8 +47,8 @@ class Orders:
             monitor,
             policy,
             capabilities,
-            find=lambda command, step: self.agreement.while_they_wait(lambda: way.find(command, step, INSPECT_SECONDS)),
-            check=lambda target: self.agreement.while_they_wait(lambda: way.check(target)),
+            find=lambda command, step: ranks.while_they_wait(lambda: way.find(command, step, INSPECT_SECONDS)),
+            check=lambda target: ranks.while_they_wait(lambda: way.check(target)),
             idle=self._idle,
         )
         self.agreement = Agreement(ranks, self._control, Ways(way.see, way.undo, self._part), agree_every)
@@ -109,7 +109,7 @@ class Orders:
     def _idle(self) -> None:
         """While a dead run is held."""
         self._saves.settle()
-        self.agreement.wait_on()
+        self._ranks.wait_on()
 
     def _part(self, step: int, problem: str) -> None:
         """The ranks can no longer agree."""

@@ -13,22 +13,34 @@ Nothing here knows a transport: a rank whose server hangs is as quick as the oth
 
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-LIMIT_SECONDS = 60.0
-"""How long a rank waits for the others at a boundary, where they all come from the same gradient all-reduce."""
+LIMIT_SECONDS = 180.0
+"""How long a rank waits for the others at a boundary, where they all come from the same gradient all-reduce.
+
+A callback of the user's on one rank may take its time before ours. That a process is gone is known at once.
+"""
 START_SECONDS = 600.0
 """How long it waits for them at the start, where one may still prepare data that the others wait for."""
+START_TOGETHER_SECONDS = 60.0
+"""How long where the trainer has just brought all ranks together."""
+TICK_SECONDS = 1.0
+"""So often rank 0 tells the others to wait on."""
 MOST_BYTES = 1 << 24
+WAIT = -1
+
+T = TypeVar("T")
 
 _number = count(1)
 
@@ -113,12 +125,51 @@ class Ranks:
         if self.is_alone:
             return value or b""
         mine = (value or b"") if self.leads else b""
-        length = torch.tensor([len(mine)], dtype=torch.int64)
-        self._within(lambda: dist.broadcast(length, group_src=0, group=self._group))
-        body = _octets(mine, self._checked(int(length)))
+        length = self._announce(len(mine))
+        while length == WAIT:
+            length = self._announce(0)
+        body = _octets(mine, self._checked(length))
         if body.numel():
             self._within(lambda: dist.broadcast(body, group_src=0, group=self._group))
         return bytes(body.numpy())
+
+    def wait_on(self) -> None:
+        """Rank 0 tells the others, which are in `share`, that it is still at it.
+
+        Raises:
+            Apart
+        """
+        if not self.is_alone:
+            self._announce(WAIT)
+
+    def while_they_wait(self, job: Callable[[], T]) -> T:
+        """What `job` gives on rank 0, while the others are in `share`.
+
+        It runs in a thread, because they wait no longer than a limit without a word; where there is one process, here.
+
+        Raises:
+            Apart, and what the job raises
+        """
+        if self.is_alone:
+            return job()
+        done: list[tuple[T | None, Exception | None]] = []
+        thread = threading.Thread(target=lambda: done.append(_tried(job)), name="lossguard-rank-0", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(TICK_SECONDS)
+                self.wait_on()
+        finally:
+            thread.join()
+        result, error = done[0]
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # None only where the job gives it
+
+    def _announce(self, length: int) -> int:
+        told = torch.tensor([length], dtype=torch.int64)
+        self._within(lambda: dist.broadcast(told, group_src=0, group=self._group))
+        return int(told)
 
     def gather(self, value: bytes) -> list[bytes]:
         """What each rank gives, by rank, on every rank.
@@ -212,6 +263,13 @@ def _octets(value: bytes, length: int) -> torch.Tensor:
         if length
         else torch.zeros(0, dtype=torch.uint8)
     )
+
+
+def _tried(job: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return job(), None
+    except Exception as error:
+        return None, error
 
 
 def _plain(error: Exception) -> str:

@@ -200,16 +200,16 @@ class Session:
 
     # --- checkpoints
 
-    def epoch_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> bool:
+    def epoch_ended(self, step: int, model: torch.nn.Module, *, saving: bool, on_all_ranks: bool) -> bool:
         """Whether the trainer saves at the end of an epoch, as it is about to: a dead run would push a good checkpoint out.
 
-        All ranks call it, whether they are about to save or not.
+        `on_all_ranks`: every rank saves here, and asks. What only some save is let be, or they would wait for each other.
         """
-        if saving and self._acts_on_dead:
-            self._look_at_weights(step, model)
-        objects = saving and self._acts_on_dead and self._guard.death is not None
-        if self._agreement.anyone(step, wants=objects):
-            return False
+        if (on_all_ranks or self._ranks.is_alone) and self._acts_on_dead:
+            if saving:
+                self._look_at_weights(step, model)
+            if self._agreement.anyone(step, wants=saving and self._guard.death is not None):
+                return False
         if saving:
             self._saves.coming(step)
         return saving
@@ -273,6 +273,7 @@ class Session:
             self._orders.answer_last(self.decision, self._stop_saved, self._step, reason, detail)
         finally:  # a run whose end is not told would be called lost
             self._saves.close()
+            self._ranks.leave("the training has ended")
             self._monitor.end(reason, self._step, detail)
 
     def finished(self) -> None:

@@ -132,7 +132,7 @@ def one(parent, wanted):
     Ranks.of_this_process.__func__.__kwdefaults__["limit_seconds"] = wanted.get("limit_seconds", LIMIT_SECONDS)
     if wanted.get("planted") and dist.get_rank() == 0:
         log = Monitor.log
-        Monitor.log = lambda self, values, step: (log(self, values, step), self.flush(0.01))
+        Monitor.log = lambda self, values, step: (log(self, values, step), self.flush(0.2))
     if wanted.get("bare"):
         trainer.add_callback(LossGuardCallback(policy, url=url, run_id=wanted["name"], name=wanted["name"]))
         trainer.train()

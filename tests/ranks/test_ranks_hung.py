@@ -48,7 +48,10 @@ def is_clear(found: list[float]) -> bool:
     return abs(middle - math.log(LIMIT)) > 2 * error
 
 
-@pytest.mark.parametrize("planted", [False, True] if LONG else [False])
+PLANTED = [False, True] if LONG or os.environ.get("LOSSGUARD_PLANTED") else [False]
+
+
+@pytest.mark.parametrize("planted", PLANTED)
 def test_a_hung_transport_on_rank_0_slows_no_rank(ranks_site: Site, torchrun, tmp_path, gate: Gate, figure, planted):
     """`planted`: the training thread of rank 0 waits for its transport, which must be seen."""
     name = f"hung-{uuid.uuid4().hex[:8]}"

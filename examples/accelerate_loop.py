@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer_agent.loop import watch  # LossGuard
 
 WALKS, LENGTH, PLACES, WIDTH, BATCH, ACCUMULATION = 640, 24, 32, 32, 8, 2
-LEARNING_RATE, SAVE_EVERY, EVAL_EVERY_BATCHES = 3e-3, 20, 80
+LEARNING_RATE, EVAL_EVERY_BATCHES = 3e-3, 80
 
 
 class Walker(nn.Module):
@@ -78,7 +78,7 @@ def main():
     loader = DataLoader(make_walks(1), batch_size=BATCH, shuffle=True)
     kept_back = make_walks(2).tensors[0].to(accelerator.device)
     model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-    run = watch(model, optimizer, schedule, output_dir=options.out, save_every=SAVE_EVERY, resume=options.resume)  # LossGuard
+    run = watch(model, optimizer, schedule, output_dir=options.out, save_every=20, resume=options.resume)  # LossGuard
     batches = run.batches(loader, epochs=epochs)  # LossGuard, in place of: batches = (b for _ in range(epochs) for b in loader)
     for number, (walks,) in enumerate(batches):
         with accelerator.accumulate(model):

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from trainer_agent.loop import watch  # LossGuard
 
 VOCABULARY, BLOCK, BATCH, WIDTH, HEADS, LAYERS, DROPOUT = 256, 32, 8, 32, 2, 2, 0.1
-LEARNING_RATE, WARMUP, EVAL_EVERY, EVAL_BATCHES, SAVE_EVERY = 1e-3, 20, 50, 4, 25
+LEARNING_RATE, WARMUP, EVAL_EVERY, EVAL_BATCHES = 1e-3, 20, 50, 4
 
 
 class Block(nn.Module):
@@ -113,9 +113,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95))
     scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
     context = torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32)
-    run = watch(
-        model, optimizer, scaler=scaler, output_dir=options.out, save_every=SAVE_EVERY, resume=options.resume
-    )  # LossGuard
+    run = watch(model, optimizer, scaler=scaler, output_dir=options.out, save_every=25, resume=options.resume)  # LossGuard
     for step in run.steps(options.steps, random_batches=True):  # LossGuard, in place of: for step in range(options.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step)

@@ -60,7 +60,9 @@ class Hooks:
     def attach(self, model: torch.nn.Module, optimizer: Any) -> None:
         """Sets the hooks; an optimizer that takes none is looked at when the step ends."""
         is_compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
-        before = torch.compiler.disable(self._before_forward) if is_compiled else self._before_forward
+        before = self._before_forward
+        if is_compiled:
+            before = torch.compiler.disable(before)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._handles.append(model.register_forward_pre_hook(before))
         add = getattr(optimizer, "register_step_pre_hook", None)
         if add is not None:

@@ -45,7 +45,7 @@ class StrictRequest(Request):
         """The body, read once.
 
         Raises:
-            Problem: it is too large (413), too slow (408).
+            Problem: it is too large (413), too slow (408), or the server ends before it is there (503).
         """
         if not hasattr(self, "_body"):
             try:
@@ -53,6 +53,10 @@ class StrictRequest(Request):
                     self._body = await self._read()
             except TimeoutError:
                 raise Problem(408, "the body did not arrive in time", "send it again") from None
+            except asyncio.CancelledError:
+                if not self.app.state.bus.is_closed:
+                    raise
+                raise Problem(503, "the server is shutting down", "send the same again when it is back") from None
         return self._body
 
     @property

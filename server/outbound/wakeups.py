@@ -88,6 +88,11 @@ class Bus:
         """Tell every listener."""
         self._tell(Hint(dict(revisions or {}), webhooks))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server is going away."""
+        return self._closed
+
     def close(self) -> None:
         """Let every listener go, now and from now on."""
         with self._lock:

@@ -73,6 +73,8 @@ class Writer:
         self._queue: queue.Queue[_Job | None] = queue.Queue(queue_length + 1)  # one place more: closing always fits
         self._length = queue_length
         self._closed = False
+        self._failed = 0
+        """Groups in a row that were not committed."""
         self._door = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="lossguard-writer", daemon=True)
         self._thread.start()
@@ -119,13 +121,27 @@ class Writer:
         try:
             touched = self._commit(group)
         except Exception as error:
-            _log.exception("a group of %d writes was not committed", len(group))
+            self._report(error, len(group))
             for job in group:
                 job.error = job.error or unavailable(error)
         else:
+            self._report_recovery()
             self._tell(touched)
         for job in group:
             job.settle()
+
+    def _report(self, error: Exception, count: int) -> None:
+        """A disk that is full stays full for many groups: that is one line, and one more when it is over."""
+        self._failed += 1
+        if not isinstance(error, sa.exc.OperationalError):
+            _log.error("a group of %d writes was not committed", count, exc_info=error)
+        elif self._failed == 1:
+            _log.error("nothing can be written (%s): agents keep what they have and send it later", _first_line(error))
+
+    def _report_recovery(self) -> None:
+        if self._failed:
+            _log.warning("writes are committed again, after %d groups that were not", self._failed)
+        self._failed = 0
 
     def _commit(self, group: list[_Job]) -> dict[str, int]:
         touched: dict[str, int] = {}
@@ -164,3 +180,7 @@ def unavailable(cause: BaseException) -> StorageUnavailable:
     error = StorageUnavailable(StorageUnavailable.__doc__)
     error.__cause__ = cause
     return error
+
+
+def _first_line(error: sa.exc.OperationalError) -> str:
+    return str(error.orig).strip().partition("\n")[0]

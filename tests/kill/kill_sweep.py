@@ -173,9 +173,14 @@ class Sweep:
             fate.deaths[life.incarnation] = at
 
     def _deliver(self, fate: Fate, by: str) -> None:
-        pid = self._start(fate.folder, act="sync") if by == "sync" else self._start(fate.folder, steps=20, in_a_hurry=True)
+        if by == "start":
+            self._wait(fate, self._start(fate.folder, steps=20, in_a_hurry=True))
+        if by == "sync" or is_left(fate.folder):  # at its end a process does not wait for a server that is slow
+            self._wait(fate, self._start(fate.folder, act="sync"))
+
+    def _wait(self, fate: Fate, pid: int) -> None:
         status = self._forks.wait(pid)
-        assert status == 0, f"{by} left with {status}: {fate.folder.with_suffix('.log').read_text()}"
+        assert status == 0, f"delivering left with {status}: {fate.folder.with_suffix('.log').read_text()}"
 
     def verdicts(self) -> list[tuple[Fate, Verdict, int]]:
         """Each life's fate, verdict and the number of its calls. The server is killed for it."""
@@ -188,6 +193,11 @@ class Sweep:
                 told = kept.dropped if fate.case and fate.case.may_drop else 0
                 found.append((fate, judge(life, kept, known, SERIES, told), len(life.calls)))
         return found
+
+
+def is_left(folder: Path) -> bool:
+    """Whether records wait on disk."""
+    return any(folder.glob(".lossguard/spool/*/*.seg"))
 
 
 def server_cases(rounds: int = 1) -> list[str]:
@@ -216,7 +226,7 @@ def kill_server_at(forks: Forks, server: Server, folder: Path, at: str, fault: s
         server.start(fault)
         over.touch()
         assert forks.wait(pid) == 0, f"the training: {folder.with_suffix('.log').read_text()}"
-        if list(folder.glob(".lossguard/spool/*/*.seg")):  # it did not wait for a server that was away at its end
+        if is_left(folder):
             assert forks.wait(forks.start("sync", **to)) == 0, folder.with_suffix(".log").read_text()
     except AssertionError as error:
         fate.problem = f"{at}: {error}"

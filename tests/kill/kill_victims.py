@@ -8,6 +8,7 @@ stdin ends, so do all of them.
 """
 
 import contextlib
+import ctypes
 import importlib
 import itertools
 import json
@@ -239,6 +240,8 @@ def fork(order: dict) -> int:
         return pid
     code = 1
     try:
+        if sys.platform == "linux":  # should the forking process be killed too
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)

@@ -7,7 +7,10 @@ opens one. It is replaced whole. When it cannot be written the run goes on with 
 import json
 import os
 import re
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .config import replace_file
@@ -15,6 +18,7 @@ from .voice import Voice
 from .wire import crash
 
 FILE_NAME = "run.json"
+LOCK_SECONDS = 1.0
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -55,9 +59,10 @@ class Identity:
 
     def next_segment(self) -> int:
         """Opens the next segment: the highest so far plus one, on disk before it is given."""
-        if (found := _read(self._path)) is not None and found[0] == self.run_id:  # another process may have gone on with it
-            self.last_segment = max(self.last_segment, found[1])
-        return self.reserve_segment(self.last_segment + 1)
+        with _alone(self._path):
+            if (found := _read(self._path)) is not None and found[0] == self.run_id:  # another process may have gone on with it
+                self.last_segment = max(self.last_segment, found[1])
+            return self.reserve_segment(self.last_segment + 1)
 
     def reserve_segment(self, segment: int) -> int:
         """Remembers a segment whose number was fixed elsewhere; the number."""
@@ -96,6 +101,30 @@ class Identity:
 
     def _content(self) -> bytes:
         return json.dumps({"run_id": self.run_id, "last_segment": self.last_segment}).encode()
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keeps other processes from the file, where the file system can do that; waits a second for them at most."""
+    handle = None
+    with suppress(OSError, ImportError):
+        import fcntl
+
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.005)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def _read(path: Path) -> tuple[str, int] | None:

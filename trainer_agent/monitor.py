@@ -176,7 +176,7 @@ class Monitor:
             self._sender.wake()
 
     def _flush(self, deadline: float, *, is_ending: bool = False) -> bool:
-        if not self._is_on:
+        if not self._is_on or self._writer.has_given_up:
             return False
         mark = Mark()
         self._ring.add(mark)

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import backoff, link
+from . import backoff, lasting, link
 from .backlog import Backlog, Leftover, is_over
 from .delivery import AT_ONCE, NOTHING, Delivery, Stage
 from .spool import Spool
@@ -57,6 +57,7 @@ class Sender:
         self._answer: Answer | None = None
         self._link = link.LinkState()
         self._heard = 0
+        self._has_given_up = False
         loops = [("sender", self._send), ("heartbeat", self._beat)]
         if spool.start.rank == 0:
             loops.append(("commands", self._poll))
@@ -104,8 +105,8 @@ class Sender:
 
     def _is_vain(self, began: int, is_ending: bool) -> bool:  # noqa: FBT001
         answer = self._answer
-        if answer is None:
-            return False
+        if self._has_given_up or answer is None:
+            return self._has_given_up
         if answer.meaning is Meaning.GONE:
             return self.delivery.stage is Stage.GONE  # or the run is about to be announced again, which may bring it back
         if answer.meaning in NEEDS_A_PERSON or self.delivery.is_start_refused:
@@ -113,14 +114,17 @@ class Sender:
         return is_ending and answer.meaning is Meaning.UNREACHABLE and self._attempts >= began + 2
 
     def _guarded(self, loop: Callable[[], None]) -> None:
-        while not self._stop.is_set():
-            try:
-                loop()
-            except Exception as error:
-                self._voice.say("sender", f"internal error while sending ({type(error).__name__}: {error}); training goes on")
-                self._stop.wait(1.0)
-            else:
-                return
+        if not lasting.outlive(loop, self._stop.is_set, self._tell) and loop == self._send:
+            with self._changed:
+                self._has_given_up = True
+                self._changed.notify_all()
+
+    def _tell(self, error: BaseException, is_last: bool) -> None:  # noqa: FBT001
+        what = f"internal error while sending ({type(error).__name__}: {error})"
+        if is_last:
+            self._voice.once("given up", f"{what} again and again: sending stops; training goes on, records stay on disk")
+        else:
+            self._voice.say("sender", f"{what}; training goes on")
 
     def _send(self) -> None:
         backlog = Backlog(self._spool, lambda spool: Leftover(spool, self._transport, self._voice), self._voice)

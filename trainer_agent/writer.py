@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import lasting
 from .entries import Entry, Points, dropped
 from .ring import Lost, Ring
 from .spool import Spool
@@ -57,6 +58,8 @@ class Writer:
         self._marks: list[Mark] = []
         self._tend_at = 0.0
         self._is_stopping = False
+        self.has_given_up = False
+        """Whether its thread has ended by errors of its own: nothing is recorded any more."""
         self._thread = threading.Thread(target=self._run, name="lossguard-spool", daemon=True)
 
     def start(self) -> None:
@@ -70,6 +73,16 @@ class Writer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        self.has_given_up = not lasting.outlive(self._rounds, lambda: self._is_stopping, self._tell)
+
+    def _tell(self, error: BaseException, is_last: bool) -> None:  # noqa: FBT001
+        what = f"internal error in the spool's thread ({type(error).__name__}: {error})"
+        if is_last:
+            self._voice.once("given up", f"{what} again and again: nothing more is recorded; training goes on")
+        else:
+            self._voice.say("thread", f"{what}; training goes on")
+
+    def _rounds(self) -> None:
         while not self._is_stopping:
             time.sleep(ROUND_SECONDS)  # and no Event.wait, which costs the interpreter ten times as much
             if not self._ring.is_empty or time.monotonic() >= self._tend_at:

@@ -68,4 +68,5 @@ def main() -> bool:
     return True
 
 
-main()
+if __name__ == "__main__":  # and not in what multiprocessing spawns
+    main()

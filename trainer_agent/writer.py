@@ -5,6 +5,7 @@ and the numbers have no hole. Values are checked here too, not on the training t
 wait for a GPU.
 """
 
+import math
 import numbers
 import threading
 import time
@@ -191,7 +192,9 @@ class Writer:
             return value
         try:
             if isinstance(value, numbers.Real):  # numpy's scalars too; a tensor is not one, and asking it could wait for a GPU
-                return float(value)
+                number = float(value)
+                if not math.isinf(number) or value == number:  # else it was finite, and wider than a float64
+                    return number
         except (OverflowError, ValueError, TypeError):
             pass
         kind = type(value).__name__

@@ -171,17 +171,18 @@ Blocks = dict[str, dict[str, list[list[int]]]]
 
 def results_of(blocks: Blocks, facts: dict[str, Any]) -> dict[str, Any]:
     """Microseconds by subject and pace, and what the subjects said of their state."""
-    microseconds = {
+    microseconds: dict[str, dict[str, dict[str, float | None]]] = {
         name: {pace: _described(rounds) | {"over_bare": over(blocks, name, "bare", pace)} for pace, rounds in paces.items()}
         for name, paces in blocks.items()
     }
     return {"measured": "log({six scalars}, step), dict built inside; microseconds", "calls": microseconds, "facts": facts}
 
 
-def _described(rounds: Sequence[Sequence[int]]) -> dict[str, float]:
+def _described(rounds: Sequence[Sequence[int]]) -> dict[str, float | None]:
     spans = sorted(span / 1000 for block in rounds for span in block)
     shares = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
-    return {key: percentile(spans, share) for key, share in shares.items()} | {"max": spans[-1], "calls": len(spans)}
+    known: dict[str, float | None] = {key: percentile(spans, share) for key, share in shares.items()}
+    return known | {"max": spans[-1], "calls": len(spans)}
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:

@@ -114,7 +114,7 @@ def _train(server: _harness.Server, folder: Path, is_enough: Enough) -> tuple[di
     trainer = demo.build_trainer(data, folder, seed=0, steps=steps, device="cpu", recorder=recorder)
     trainer.args.save_strategy = SaveStrategy.NO
 
-    class Turning(TrainerCallback):  # type: ignore[misc]  # transformers has no types for it
+    class Turning(TrainerCallback):
         """Stands before the agent's own callback, so that all of that one lies between two of its looks at the clock."""
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -141,12 +141,12 @@ def steps_in(samples: int, batch: int, accumulation: int, epochs: float) -> int:
     return math.ceil(epochs * max(1, math.ceil(math.ceil(samples / batch) / accumulation)))
 
 
-def metrics_of(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+def metrics_of(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
     """The numbers of an evaluation by series name."""
     return _named(metrics or {}, without=frozenset({"epoch"}))
 
 
-def logged(logs: Mapping[str, Any] | None, epoch: float | None, *, unseen: frozenset[str]) -> dict[str, float]:
+def logged(logs: Mapping[str, Any] | None, epoch: float | None, *, unseen: frozenset[str]) -> dict[str, Any]:
     """What the Trainer logs and the probes do not see: the epoch, a script's own numbers, and those measured ones in `unseen`."""
     logs = logs or {}
     own = {key: value for key, value in logs.items() if not key.startswith(("eval_", "test_", "train_"))}
@@ -156,10 +156,11 @@ def logged(logs: Mapping[str, Any] | None, epoch: float | None, *, unseen: froze
     return named
 
 
-def _named(values: Mapping[str, Any], without: frozenset[str]) -> dict[str, float]:
+def _named(values: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
+    """By series name, whatever the values are: what is no number is counted where all numbers are looked at."""
     named = {}
     for key, value in values.items():
-        if key not in without and isinstance(value, int | float) and not isinstance(value, bool):
+        if key not in without:
             with suppress(ValueError):  # a name of which nothing is left
-                named[series.normalise(key)] = float(value)
+                named[series.normalise(key)] = value
     return named

@@ -30,8 +30,8 @@ from trainer_agent.config import Config
 from trainer_agent.policy import Policy
 
 TURN_STEPS = 10
-UNSEEN_STEPS = 2
-"""Of a turn under the profiler, before it begins: a turn with the agent begins with some work of its own."""
+SEEN_STEPS = 4
+"""Of a turn under the profiler, the last ones: a turn with the agent begins with some work of its own."""
 
 WAITING = (
     "cudaStreamSynchronize",
@@ -106,7 +106,7 @@ class Seen:
 
 
 def _a_step(counts: list[Counter[str]], name: str) -> float:
-    return statistics.fmean(count[name] for count in counts) / (TURN_STEPS - UNSEEN_STEPS) if counts else math.nan
+    return statistics.fmean(count[name] for count in counts) / SEEN_STEPS if counts else math.nan
 
 
 class Turns(TrainerCallback):  # type: ignore[misc]  # transformers has no types for it
@@ -130,7 +130,7 @@ class Turns(TrainerCallback):  # type: ignore[misc]  # transformers has no types
                 control.should_training_stop = True
                 return
             self._open(self._plan[place], kwargs)
-        elif within == UNSEEN_STEPS and self._plan[place] in self.seen.waits:
+        elif within == TURN_STEPS - SEEN_STEPS and self._plan[place] in self.seen.waits:
             self._look()
         self._steps += 1
 

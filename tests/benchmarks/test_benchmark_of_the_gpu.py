@@ -62,7 +62,7 @@ def test_a_wait_more_of_one_kind_is_not_made_up_for_by_one_less_of_another():
 def test_waits_are_counted_by_the_step_and_nothing_seen_is_no_zero():
     seen = _gpu_turns.Seen()
     assert math.isnan(cuda.added(seen.waits_a_step()))
-    steps = _gpu_turns.TURN_STEPS - _gpu_turns.UNSEEN_STEPS
+    steps = _gpu_turns.SEEN_STEPS
     seen.waits["seen_on"].append(_gpu_turns.Counter({"cudaStreamSynchronize": 3 * steps}))
     seen.waits["seen_off"].append(_gpu_turns.Counter({"cudaStreamSynchronize": steps}))
     assert cuda.added(seen.waits_a_step()) == 2.0

@@ -86,7 +86,7 @@ def test_a_click_on_stop_ends_the_training_with_a_checkpoint(served, person, tmp
     assert [(c["checkpoint_id"], c["step"]) for c in run["checkpoints"]] == [("checkpoint-3", 3)]
 
 
-def test_one_nan_loss_behind_the_nan_filter_raises_the_alert_of_its_very_step(served, person, tmp_path):
+def test_one_nan_loss_behind_the_nan_filter_raises_the_alert_of_its_very_step(served, person, tmp_path, figure):
     class Burst(At):
         """One weight is NaN for one step."""
 
@@ -106,5 +106,8 @@ def test_one_nan_loss_behind_the_nan_filter_raises_the_alert_of_its_very_step(se
     until(lambda: person.run().get("state") == "finished")
     alert = next(a for a in person.run()["alerts"] if a["series"] == "train/loss" and a["value"] == "NaN")
     assert (alert["onset_step"], alert["firing_step"]) == (5, 5)
+    figure(
+        "F24", "steps from a NaN loss behind the framework's filter to its alert", alert["firing_step"] - 5, at_most=1, at_least=0
+    )
     points = person.client.get(f"/api/runs/{person.run_id}/points", params={"series": "train/loss"}).json()["points"]
     assert [p["step"] for p in points if p["value"] == "NaN"] == [5]

@@ -206,12 +206,12 @@ def server_cases(rounds: int = 1) -> list[str]:
     return [f"{label}:{1 if label.startswith(once) else 3 + 4 * turn}" for label in SERVER_LABELS for turn in range(rounds)]
 
 
-def kill_server_at(forks: Forks, server: Server, folder: Path, at: str, fault: str = "") -> Fate:
+def kill_server_at(forks: Forks, server: Server, folder: Path, at: str, fault: str = "", end_seconds: float = 30.0) -> Fate:
     """A training under which the server dies at a label and comes back. `at` may be seconds instead, for a moment."""
     fate, over = Fate(None, folder), folder.with_suffix(".over")
     if server.is_dead:
         server.start(fault)
-    order = {"until": str(over), "steps": ENDLESS, "in_a_hurry": True, "pause": 0.004}
+    order = {"until": str(over), "steps": ENDLESS, "in_a_hurry": True, "pause": 0.004, "end_seconds": end_seconds}
     to = {"folder": str(folder), "url": server.url, "token": server.token, "log": str(folder.with_suffix(".log"))}
     try:
         if at.startswith("server."):

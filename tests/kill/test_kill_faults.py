@@ -9,25 +9,11 @@ from kill_victims import SERIES, known
 from trainer_agent.salvage import scan
 
 
-@pytest.fixture(scope="module")
-def trainers():
-    forks = Forks()
-    yield forks
-    forks.close()
-
-
-@pytest.fixture(scope="module")
-def servers():
-    forks = Forks("server")
-    yield forks
-    forks.close()
-
-
 def kill_often(trainers: Forks, server: Server, folder, label: str, fault: str) -> list[Verdict]:
     """A server with a fault, killed three times: what the label stands before may once be about something else than a batch."""
     server.start(fault)
     folders = [folder / f"victim-{turn}" for turn in range(3)]
-    fates = [kill_server_at(trainers, server, each, f"{label}:{4 + turn}", fault) for turn, each in enumerate(folders)]
+    fates = [kill_server_at(trainers, server, each, f"{label}:{4 + turn}", fault, 3.0) for turn, each in enumerate(folders)]
     assert not any("not reached" in fate.problem for fate in fates), fates
     stored = server.stored()
     lives = [life for each in folders for life in lives_of(each)]

@@ -6,12 +6,10 @@
 import os
 import random
 import textwrap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from kill_history import Stored, judge
-from kill_kit import Forks, Server, lives_of
+from kill_kit import Server, lives_of
 from kill_sweep import SERVER_LABELS, Fate, Sweep, kill_server_at, server_cases, trainer_cases
 from kill_victims import SERIES, known
 
@@ -19,20 +17,6 @@ from trainer_agent.wire.crash import LABELS
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "1"))
 RANDOM = int(os.environ.get("KILL_RANDOM", "8"))
-
-
-@pytest.fixture(scope="module")
-def trainers() -> Iterator[Forks]:
-    forks = Forks()
-    yield forks
-    forks.close()
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Forks]:
-    forks = Forks("server")
-    yield forks
-    forks.close()
 
 
 def show(capsys, whose: str, labels: list[str], hit: set[str]) -> None:

@@ -1,7 +1,8 @@
 """What a script that draws its own batches passes over: at which step the random state is moved on, and to which state.
 
 A skip in such a loop replays up to the window, and then goes on with what an undisturbed run would have drawn after it. The
-jumps belong to the run and lie in `<output_dir>/.lossguard/jumps.pth`, replaced whole, so that a restart keeps them.
+jumps belong to the run and lie in `<output_dir>/.lossguard/jumps.pth`, replaced whole, so that a restart keeps them; each rank
+has its own.
 """
 
 import io
@@ -25,13 +26,13 @@ class Jumps:
         self._jumps = jumps or {}
 
     @classmethod
-    def open(cls, directory: Path) -> "Jumps":
+    def open(cls, directory: Path, rank: int = 0) -> "Jumps":
         """The jumps of this `.lossguard` folder, none where there is no file.
 
         Raises:
             ValueError: the file is there and cannot be read; going on without it would draw the bad batches again.
         """
-        path = directory / FILE_NAME
+        path = directory / (f"{rank}-{FILE_NAME}" if rank else FILE_NAME)
         try:
             return cls(path, torch.load(path, weights_only=True))
         except FileNotFoundError:

@@ -61,8 +61,8 @@ def take_up(state: State, settings: Settings, folder: Folder) -> Opened:
     directory = settings.output_dir / ".lossguard"
     opening = meet(directory, settings.policy, lambda: _choose_run(directory, settings, folder))
     leads, is_restart = opening.ranks.leads, opening.identity.is_restart
-    jumps = Jumps.open(directory)
-    if not is_restart and leads:
+    jumps = Jumps.open(directory, opening.ranks.rank)
+    if not is_restart:
         jumps.clear()
     stored = _load(state, folder, opening) if settings.resume else None
     return Opened(opening, open_plan(directory, keep=is_restart, leads=leads), jumps, stored)

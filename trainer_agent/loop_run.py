@@ -18,7 +18,8 @@ from .loop_data import END, Batches, Draws, Feed
 from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
 from .loop_open import Opened, Settings, begin, take_up
-from .loop_state import CannotLoad, State, Stored, Where
+from .loop_state import CannotLoad, HalfLoaded, State, Stored, Where
+from .loop_together import Together
 from .rollback import Target
 from .session import Attributes, Session
 from .voice import Voice
@@ -43,6 +44,7 @@ class Driver:
         self._norm: Any = None
         opened = take_up(state, settings, self._folder)
         self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
+        self._together = Together(self._ranks, self._folder, state, self._voice)
         self.step = self._stored.step if self._stored is not None else 0
         self._session, self._hooks = self._begin(opened)
 
@@ -206,47 +208,11 @@ class Driver:
             self._voice.once("cannot save", f"no checkpoint is saved: {problem}")
             return
         self._try(lambda session: session.set_phase(Phase.SAVING))
-        if self._write():
+        where = Where(self._feed.place(), self._loop, self._feed.kind)
+        if self._together.write(self.step, where):
             self._try(lambda session: session.saved(self.step))
             self._try(lambda session: self._folder.thin_out(session.inspected(), self._settings.keep))
         self._try(lambda session: session.set_phase(Phase.TRAINING))
-
-    def _write(self) -> bool:
-        """Whether there is a checkpoint now. Rank 0 writes it, with the random states of all ranks."""
-        where = Where(self._feed.place(), self._loop, self._feed.kind)
-        try:
-            states = [where.random_state()]
-            if not (self._ranks.is_alone or self._ranks.problem):
-                states = self._ranks.gather(states[0])
-            problem = self._write_while_others_wait(where, states) if self._ranks.leads else ""
-            return self._together(problem)
-        except Exception as error:
-            return not self._say_unsaved(error)
-
-    def _write_while_others_wait(self, where: Where, states: list[bytes]) -> str:
-        """What went wrong; empty when nothing did. A large checkpoint takes longer than ranks wait without a word."""
-        if self._ranks.problem:
-            return self._write_as_leader(where, states)
-        return self._ranks.while_they_wait(lambda: self._write_as_leader(where, states))
-
-    def _write_as_leader(self, where: Where, states: list[bytes]) -> str:
-        """What went wrong; empty when nothing did."""
-        try:
-            self._folder.write(self.step, lambda draft: self._state.save(draft, self.step, where, states))
-        except Exception as error:
-            return self._say_unsaved(error)
-        return ""
-
-    def _say_unsaved(self, error: Exception) -> str:
-        """A full disk, a state that cannot be pickled, ranks that are apart: an older checkpoint is still there."""
-        self._voice.say("save", f"no checkpoint of step {self.step}, the training goes on: {type(error).__name__}: {error}")
-        return str(error) or type(error).__name__
-
-    def _together(self, problem: str) -> bool:
-        """Whether rank 0 has written, on every rank."""
-        if self._ranks.is_alone or self._ranks.problem:
-            return not problem
-        return not self._ranks.share(problem.encode() if self._ranks.leads else None)
 
     # --- going back
 
@@ -259,10 +225,11 @@ class Driver:
         target = self._try(lambda session: session.take_target())
         if target is None:
             return
-        try:
-            stored = self._fetch(target)
-        except (CannotLoad, OSError) as reason:
-            problem = str(reason)
+        stored, problem = self._fetch(target)
+        problem = self._together.problem(problem)
+        if stored is not None and not problem:
+            problem = self._load(target, stored)
+        if stored is None or problem:
             self._try(lambda session: session.rollback_failed(problem))
             return
         self._put_data_back(stored)
@@ -271,22 +238,33 @@ class Driver:
         self._try(self._attach_probes)
         self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
 
-    def _fetch(self, target: Target) -> Stored:
-        """Loads the checkpoint of a target. From the moment it is found fit, a restart goes on from it as well.
+    def _fetch(self, target: Target) -> tuple[Stored | None, str]:
+        """The checkpoint in memory, or why it cannot be loaded. Touches nothing."""
+        try:
+            stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
+        except CannotLoad as reason:
+            return None, str(reason)
+        if (stored.where.loop, stored.where.kind) != (self._loop, self._feed.kind):
+            return None, f"{target.directory.name} was saved in another loop of the script"
+        return stored, ""
+
+    def _load(self, target: Target, stored: Stored) -> str:
+        """Loads it, and why that could not be done; nothing was touched then. A restart goes on from there from now on.
 
         Raises:
-            CannotLoad, OSError: nothing was touched.
             HalfLoaded
         """
-        stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
-        if (stored.where.loop, stored.where.kind) != (self._loop, self._feed.kind):
-            raise CannotLoad(f"{target.directory.name} was saved in another loop of the script")
-        if self._ranks.leads:
-            self._folder.point_to(target.directory)
-        if target.cut is not None and self._feed.kind == Draws.kind:
-            self._jumps.add(target.cut.start - 1, loop_rng.capture())
-        self._state.apply(stored)
-        return stored
+        try:
+            if self._ranks.leads:
+                self._folder.point_to(target.directory)
+            if target.cut is not None and self._feed.kind == Draws.kind:
+                self._jumps.add(target.cut.start - 1, loop_rng.capture())
+            self._state.apply(stored)
+        except (CannotLoad, OSError) as reason:
+            if not self._together.is_alone:
+                raise HalfLoaded(f"this rank could not go back with the others: {reason}") from reason
+            return str(reason)
+        return ""
 
     def _put_data_back(self, stored: Stored) -> None:
         """Data, random state and step as they were. Whatever the loader raises is the script's own."""

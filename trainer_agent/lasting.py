@@ -24,6 +24,8 @@ def outlive(loop: Callable[[], None], is_over: Callable[[], bool], tell: Callabl
     while True:
         began = time.monotonic()
         try:
+            if restarts:
+                time.sleep(PAUSE_SECONDS)  # in here, because an error may come from outside at any place
             loop()
         except BaseException as error:  # SystemExit too, which would end the thread without a word
             restarts = 1 if time.monotonic() - began > HEALTHY_SECONDS else restarts + 1
@@ -31,6 +33,5 @@ def outlive(loop: Callable[[], None], is_over: Callable[[], bool], tell: Callabl
             tell(error, has_given_up)
             if has_given_up or is_over():
                 return not has_given_up
-            time.sleep(PAUSE_SECONDS)
         else:
             return True

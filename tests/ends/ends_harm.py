@@ -145,18 +145,23 @@ def garbage() -> dict:
     return {"exit": ended(monitor, told["steps"]), "gap": max(gaps)} | told
 
 
-def kill_thread(name: str) -> None:
-    """SystemExit into a thread, which is how a thread dies without a word."""
-    thread = next(each for each in threading.enumerate() if each.name == name)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+def kill_thread(name: str) -> bool:
+    """SystemExit into a thread, which is how a thread dies without a word; False when there is none of the name."""
+    found = [each.ident for each in threading.enumerate() if each.name == name]
+    if found:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(found[0] or 0), ctypes.py_object(SystemExit))
+    return bool(found)
 
 
 def threads() -> dict:
+    """A thread is killed a few times, or (`until gone`) until it does not come back; one that waits dies when it wakes."""
     lasting.PAUSE_SECONDS = 0.05
     monitor = opened()
     steps = Steps(monitor)
-    for _ in range(int(MORE[1])):
-        kill_thread(f"lossguard-{MORE[0]}")
+    until, name = time.monotonic() + 60, f"lossguard-{MORE[0]}"
+    for turn in range(1000):
+        if (turn == 2 and MORE[1] == "twice") or not kill_thread(name) or time.monotonic() > until:
+            break
         time.sleep(0.7)
     alive = [thread.name for thread in threading.enumerate() if thread.name.startswith("lossguard-")]
     told = steps.stop()

@@ -3,7 +3,6 @@
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
 
 import torch
+from ends_loader import load_data
 from ends_plain import Burst, leave
-from torch.utils.data import DataLoader, Dataset
 from training_kit import At, Rows, trainer
 from transformers import TrainerCallback
 
@@ -107,37 +106,6 @@ def train_held(job: dict, folder: Path, leaving: Leaving) -> None:
     sender.HEARTBEAT_SECONDS = 0.4
     guarded_train(trainer(folder, At(3, poison), max_steps=9), Policy(on_dead="hold", hold_seconds=SECONDS), **settings(job))
     leaving()
-
-
-class Logging(Dataset):
-    """A data set that logs where it is read, as people do."""
-
-    monitor: Any = None
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> int:
-        if self.monitor is not None:
-            self.monitor.log({"data/index": float(index)}, index)
-        return index
-
-
-def load_data(job: dict, folder: Path, leaving: Leaving) -> None:
-    """A data loader whose workers are made after the start, again for each epoch, while the writer is busy."""
-    from ends_plain import open_monitor
-
-    warnings.simplefilter("ignore")  # more workers than cores: as people have them
-    rows = Logging()
-    with open_monitor(job, folder) as monitor:
-        if job["way"] == "fork":
-            rows.monitor = monitor  # what is spawned gets a copy of the data set, and a monitor cannot be copied
-        workers = 4 if job["way"] == "fork" else 1
-        for epoch in range(5 if job["way"] == "fork" else 1):
-            loader = DataLoader(rows, batch_size=8, num_workers=workers, multiprocessing_context=job["way"], timeout=60)
-            for number, _ in enumerate(loader):
-                monitor.log({"train/loss": 1.0}, epoch * 8 + number + 1)
-        leaving()
 
 
 WHERE = {

@@ -18,11 +18,11 @@ atexit.register(lambda: leave_mark(place[0], "left") if place else None)  # the 
 
 order = json.loads(Path(sys.argv[1]).read_text())
 jobs = order["jobs"]
-if any(job["where"] != "monitor" for job in jobs):
+if __name__ == "__main__" and any(job["where"] != "monitor" for job in jobs):
     import ends_hf
 import ends_plain  # noqa: E402  the mark above comes first
 
-HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)}
+HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 
 def leave_mark(folder: Path, name: str) -> None:

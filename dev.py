@@ -322,7 +322,7 @@ def _soak_kills() -> int:
     often = {"KILL_ROUNDS": "4", "KILL_RANDOM": "200"}
     code = _run([PYTHON, "-m", "pytest", "tests/kill"], _quiet_training() | often)
     say(f"soak: kill sweep {'failed' if code else 'passed'}")
-    return code
+    return max(code, _run([PYTHON, "-m", "pytest", "tests/faults"], _quiet_training() | {"WHOLE_FAULTS": "1"}))
 
 
 def bench(arguments: list[str]) -> int:

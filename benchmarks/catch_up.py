@@ -94,7 +94,7 @@ def _measure(folder: Path, served: Server, records: int) -> dict[str, Any]:
 def _drain(monitor: Monitor, page: "_Page", began: float, ages: "_Ages", others: "_Ages") -> float:
     """Looks at the page until the old spool has gone; the seconds that took."""
     done: list[float] = []
-    waiter = threading.Thread(target=lambda: (monitor.flush(600), done.append(time.monotonic())))
+    waiter = threading.Thread(target=_flush, args=(monitor, done), daemon=True)
     waiter.start()
     while not done:
         shown = page.runs()
@@ -108,6 +108,11 @@ def _drain(monitor: Monitor, page: "_Page", began: float, ages: "_Ages", others:
     if not monitor.spool.next_seq > 1:
         raise RuntimeError("the backlog did not drain within 10 minutes")
     return done[0] - began
+
+
+def _flush(monitor: Monitor, done: list[float]) -> None:
+    monitor.flush(600)
+    done.append(time.monotonic())
 
 
 @dataclass
@@ -179,7 +184,7 @@ def _logging(monitor: Monitor, seconds: float, first: int = 1) -> Iterator[None]
             monitor.log(dict(zip(NAMES, _values(chance, time.time()), strict=True)), step)
             step += 1
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield

@@ -12,6 +12,7 @@ Thread: training, all of it. The hooks run inside the user's forward pass, so th
 other errors are for the caller to catch.
 """
 
+import ctypes
 import math
 import time
 from collections import deque
@@ -66,7 +67,7 @@ class _Pending:
 class _Step:
     """What has been gathered of the step under way. A forward pass ran for each of `losses` micro-batches."""
 
-    loss: torch.Tensor | Far | None = None
+    loss: Number | None = None
     losses: int = 0
     is_mean: bool = False
     norm: Number | None = None
@@ -161,7 +162,7 @@ class Probes:
         """The global norm of the gradients before clipping."""
         if _is_spread(norm):
             return
-        self._now.norm = _held(norm.detach()) if isinstance(norm, torch.Tensor) else norm
+        self._now.norm = _held(_read_here(norm.detach())) if isinstance(norm, torch.Tensor) else norm
 
     def begin_step(self) -> None:
         """Forgets what an unfinished step left behind."""
@@ -260,11 +261,9 @@ class Probes:
     def _add(self, loss: torch.Tensor, *, is_mean: bool) -> None:
         if _is_spread(loss):
             return
-        # a copy: a CUDA graph writes the next loss into the same place
-        loss, now = loss.detach().to(torch.float32, copy=True), self._now
-        loss = loss if loss.ndim == 0 else loss.mean()
+        one, now = _one(loss.detach()), self._now
         before = now.loss.value if isinstance(now.loss, Far) else now.loss
-        now.loss = _held(loss if before is None else before + loss)
+        now.loss = _held(one if before is None else _added(before, one))
         now.losses += 1
         now.is_mean = is_mean
         self._has_seen_loss = True
@@ -303,8 +302,28 @@ def count_nonfinite(tensor: torch.Tensor) -> int:
     return int((~torch.isfinite(wide)).sum())  # the sum may also have run over by itself
 
 
-def _held(value: torch.Tensor) -> torch.Tensor | Far:
-    return far(value) if value.device.type == "cuda" else value
+def _one(loss: torch.Tensor) -> torch.Tensor | float:
+    """A loss as one number."""
+    if loss.ndim:
+        loss = loss.float().mean()
+    read = _read_here(loss)
+    # a copy where it stays: a CUDA graph writes the next loss into the same place
+    return read.to(torch.float32, copy=True) if isinstance(read, torch.Tensor) else read
+
+
+def _added(before: torch.Tensor | float, one: torch.Tensor | float) -> torch.Tensor | float:
+    """Their sum in the precision the Trainer adds in, so that the loss is its loss to the last bit."""
+    total = before + one
+    return total if isinstance(total, torch.Tensor) else ctypes.c_float(total).value
+
+
+def _read_here(value: torch.Tensor) -> torch.Tensor | float:
+    """The number itself where it lies in this memory: one read is cheaper than the copies that keep a tensor."""
+    return float(value.item()) if value.device.type == "cpu" and value.ndim == 0 else value
+
+
+def _held(value: torch.Tensor | float) -> Number:
+    return far(value) if isinstance(value, torch.Tensor) and value.device.type == "cuda" else value
 
 
 def _is_spread(value: object) -> bool:

@@ -42,8 +42,8 @@ def torchrun(ranks_site: Site, tmp_path: Path) -> Iterator[Callable[..., Torchru
     """Starts trainings under torchrun; what is left of them is ended with the test."""
     started: list[Torchrun] = []
 
-    def begin(ranks: int, *trainings: dict, **more: str) -> Torchrun:
-        started.append(start(ranks_site, tmp_path / str(len(started)), ranks, *trainings, **more))
+    def begin(ranks: int, *trainings: dict) -> Torchrun:
+        started.append(start(ranks_site, tmp_path / str(len(started)), ranks, *trainings))
         return started[-1]
 
     yield begin

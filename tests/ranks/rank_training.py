@@ -1,7 +1,7 @@
 """Trainings under torchrun for the tests of ranks: a tiny GPT-2 in the Trainer of transformers, gloo on the CPU.
 
     torchrun --nproc-per-node 2 rank_training.py FOLDER '[{"name": "a", "steps": 30, ...}, ...]'
-    python rank_training.py FOLDER '[...]' 4        torchrun's launcher with 4 ranks, forked so that they import only once
+    python rank_training.py FOLDER '[...]' 4        torchrun's launcher with 4 ranks, forked to import only once
 
 Does the trainings one after the other in the same processes. Each rank keeps its own book in FOLDER/NAME, so that the tests need
 not believe what LossGuard says of it: `steps-RANK.jsonl` with step, raw loss and time of each update, and
@@ -30,18 +30,16 @@ from trainer_agent.policy import Policy
 from trainer_agent.ranks import LIMIT_SECONDS, Ranks
 
 ROWS, LENGTH, WORDS = 2000, 8, 32
-LIFE = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-"""How often torchrun has started the ranks again; then only the training that was killed goes on."""
 
 
 class Rows(Dataset):
-    def __init__(self):
-        self.rows = torch.randint(0, WORDS, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
-        number = torch.arange(ROWS)
+    def __init__(self, count):
+        self.rows = torch.randint(0, WORDS, (count, LENGTH), generator=torch.Generator().manual_seed(1))
+        number = torch.arange(count)
         self.rows[:, 0], self.rows[:, 1], self.rows[:, 2] = number // WORDS**2, number // WORDS % WORDS, number % WORDS
 
     def __len__(self):
-        return ROWS
+        return len(self.rows)
 
     def __getitem__(self, index):
         return {"input_ids": self.rows[index], "labels": self.rows[index]}
@@ -85,8 +83,7 @@ class Book(TrainerCallback):
 
     def on_step_begin(self, args, state, control, **kwargs):
         step, wanted = state.global_step + 1, self.wanted
-        rank, *at = wanted.get("kill", (-1, 0, 0))
-        if rank == self.rank and step == at[LIFE]:
+        if wanted.get("kill") == [self.rank, step]:
             self.write("killed", time=time.time())
             os.kill(os.getpid(), signal.SIGKILL)
         gate = wanted.get("gate_every")
@@ -124,7 +121,7 @@ def one(parent, wanted):
     config = GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     book = Book(folder, wanted)
     model = GPT2LMHeadModel(config)
-    trainer = Training(model=model, args=arguments, train_dataset=Rows(), callbacks=[book])
+    trainer = Training(model=model, args=arguments, train_dataset=Rows(wanted.get("rows", ROWS)), callbacks=[book])
     trainer.remove_callback(PrinterCallback)
     trainer.wanted, book.trainer = wanted, trainer
     policy = Policy(**wanted.get("policy", {}))
@@ -132,12 +129,12 @@ def one(parent, wanted):
     Ranks.of_this_process.__func__.__kwdefaults__["limit_seconds"] = wanted.get("limit_seconds", LIMIT_SECONDS)
     if wanted.get("planted") and dist.get_rank() == 0:
         log = Monitor.log
-        Monitor.log = lambda self, values, step: (log(self, values, step), self.flush(0.2))
+        Monitor.log = lambda self, values, step: (log(self, values, step), self.flush(0.5))
     if wanted.get("bare"):
         trainer.add_callback(LossGuardCallback(policy, url=url, run_id=wanted["name"], name=wanted["name"]))
         trainer.train()
     else:
-        guarded_train(trainer, policy, url=url, run_id=wanted["name"], name=wanted["name"], resume_from_checkpoint=LIFE > 0)
+        guarded_train(trainer, policy, url=url, run_id=wanted["name"], name=wanted["name"])
     book.write("done", time=time.time())
 
 
@@ -145,8 +142,7 @@ def main(folder, trainings):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for wanted in json.loads(trainings):
-        if LIFE == 0 or "kill" in wanted:
-            one(Path(folder), wanted)
+        one(Path(folder), wanted)
     dist.destroy_process_group()
 
 

@@ -21,7 +21,7 @@ import httpx2
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def poll(what: str, look: Callable[[], object], seconds: float = 90.0) -> object:
+def poll(what: str, look: Callable[[], object], seconds: float = 240.0) -> object:
     """The first true thing that `look` gives; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -113,15 +113,14 @@ class Torchrun:
                 self.process.wait()
 
 
-def start(site: Site, folder: Path, ranks: int, *trainings: dict, restarts: int = 0, **more: str) -> Torchrun:
+def start(site: Site, folder: Path, ranks: int, *trainings: dict, fork: bool = True) -> Torchrun:
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "torchrun.log"
-    """`ranks` above 2 are forked by torchrun's launcher, because each import costs seconds; else it is torchrun itself."""
+    """torchrun, or with `fork` its launcher in a process that has done the imports, which cost seconds for each rank."""
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
-    torchrun += ["--max-restarts", str(restarts)]
     training = [str(Path(__file__).with_name("rank_training.py")), str(folder), json.dumps(trainings)]
-    command = [sys.executable, *(torchrun if ranks <= 2 else []), *training, *([str(ranks)] if ranks > 2 else [])]
-    variables = environment(LOSSGUARD_URL=site.url, LOSSGUARD_TOKEN=site.agent_token, LOSSGUARD_PROJECT="ranks", **more)
+    command = [sys.executable, *training, str(ranks)] if fork else [sys.executable, *torchrun, *training]
+    variables = environment(LOSSGUARD_URL=site.url, LOSSGUARD_TOKEN=site.agent_token, LOSSGUARD_PROJECT="ranks")
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     return Torchrun(folder, ranks, process, log)

@@ -70,17 +70,19 @@ def _measure(folder: Path, served: Server, records: int) -> dict[str, Any]:
     run_id = "caught-up-run"
     _leave(folder / "run", run_id, records)
     say(f"{records} records of {len(NAMES)} points wait")
-    with _logging(other, OTHER_SECONDS):
-        _wait(lambda: page.step("other-run") is not None)
-        monitor = _monitor(folder / "run", served, run_id, begins=False)
-        ages, others = _Ages(), _Ages()
-        monitor.begin()
-        began = time.monotonic()
-        monitor.record(SegmentStarted(2, records, SegmentCause.RESTART, time.time(), 1))
-        with _logging(monitor, LIVE_SECONDS, first=records + 1):
-            seconds = _drain(monitor, page, began, ages, others)
-    monitor.end(EndReason.FINISHED, None)
-    other.end(EndReason.FINISHED, None)
+    monitor = _monitor(folder / "run", served, run_id, begins=False)
+    try:
+        with _logging(other, OTHER_SECONDS):
+            _wait(lambda: page.logged_at("other-run") is not None)
+            ages, others = _Ages(), _Ages()
+            monitor.begin()
+            began = time.monotonic()
+            monitor.record(SegmentStarted(2, records, SegmentCause.RESTART, time.time(), 1))
+            with _logging(monitor, LIVE_SECONDS, first=records + 1):
+                seconds = _drain(monitor, page, began, ages, others)
+    finally:  # they write into the folder, which goes next
+        monitor.end(EndReason.FINISHED, None)
+        other.end(EndReason.FINISHED, None)
     return {
         "records": records,
         "points": records * len(NAMES),
@@ -136,9 +138,10 @@ class _Page:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
             return {run["run_id"]: run for run in json.loads(answer.read())["runs"]}
 
-    def step(self, run_id: str) -> int | None:
-        found: int | None = self.runs().get(run_id, {}).get("step")
-        return found
+    def logged_at(self, run_id: str) -> float | None:
+        """When the newest value of a run was logged, by its own word; None before there is one."""
+        latest = self.runs().get(run_id, {}).get("latest", {}).get(CLOCK)
+        return None if latest is None else float(latest["value"])
 
 
 def _operator(folder: Path) -> str:

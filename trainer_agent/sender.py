@@ -3,7 +3,7 @@
 There is no timer between batches: what gathered while one was under way is the next.
 
     lossguard-sender      announces this process, then sends what earlier ones of the run left, then its own (see `backlog`)
-    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked; every second while
+    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked; about every second while
                           records wait, so that the newest values are seen before those of an hour ago have gone
     lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
 
@@ -26,7 +26,7 @@ from .wire.messages import Heartbeat, Reply
 from .wire.vocabulary import Phase
 
 HEARTBEAT_SECONDS = 10.0
-BEHIND_SECONDS = 1.0
+BEHIND_SECONDS = 0.75
 PHASE_LOOK_SECONDS = 0.25
 SOONEST_POLL_SECONDS = 0.2
 LATEST_POLL_SECONDS = 1.5

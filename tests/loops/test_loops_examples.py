@@ -21,7 +21,7 @@ from server.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("nanogpt_loop", "accelerate_loop")
-SECONDS = 240.0
+SECONDS = 500.0
 ENOUGH = {"nanogpt_loop": ("--steps", "60"), "accelerate_loop": ("--epochs", "2")}
 ENDLESS = {"nanogpt_loop": ("--steps", "1000000", "--slow", "0.02"), "accelerate_loop": ("--epochs", "100000", "--slow", "0.01")}
 FIRST_SAVE = {"nanogpt_loop": 25, "accelerate_loop": 20}
@@ -170,7 +170,7 @@ def test_a_click_rolls_an_example_back_and_its_replay_is_exact_and_a_click_stops
     code, said = training.wait()
     assert code == 0, said
     run = training.until(lambda run: run["state"] == "stopped")
-    stopped_at = run["commands"][0]["history"][-1]["step"]
+    stopped_at = next(command for command in run["commands"] if command["kind"] == "stop")["step"]
     assert is_sound(run, stopped_at), run["checkpoints"]
     assert (training.folder / f"checkpoint-{stopped_at}").is_dir()
     first = {point["step"]: point["value"] for point in training.points("train/loss", segment=1)}

@@ -94,7 +94,7 @@ def test_a_child_of_multiprocessing_leaves_though_the_server_hangs(hung, tmp_pat
 
 def test_a_training_inside_pytest_says_how_it_ended(server, tmp_path):
     script = Path(
-        write(tmp_path, 'def test_fails(): raises_bare("bare")\ndef test_ends(): train("end")\n', server.url, server.token)[3]
+        write(tmp_path, 'def test_ends(): train("end")\ndef test_fails(): raises_bare("bare")\n', server.url, server.token)[3]
     )
     script.write_text(script.read_text().replace("place = sys.argv[1]", f"place = {str(tmp_path)!r}"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path)]

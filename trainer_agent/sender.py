@@ -3,8 +3,8 @@
 There is no timer between batches: what gathered while one was under way is the next.
 
     lossguard-sender      announces this process, then sends what earlier ones of the run left, then its own (see `backlog`)
-    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked; about every second while
-                          records wait, so that the newest values are seen before those of an hour ago have gone
+    lossguard-heartbeat   "alive" every 10 s and when the phase changes, also while the training is blocked; about every
+                          second while records wait, so that the newest values are seen before those of an hour ago have gone
     lossguard-commands    the long poll, so that a click arrives at once (rank 0 only)
 
 Commands and verdicts ride on every reply, so the long poll is a shortcut and never the only way. While the server is away, one

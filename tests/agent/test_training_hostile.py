@@ -185,12 +185,15 @@ def test_a_refused_rollback_leaves_a_held_run_held(taped, tmp_path):
     assert not (tmp_path / "checkpoint-4").exists()
 
 
-@pytest.mark.parametrize(("code", "reason"), [(0, EndReason.FINISHED), (None, EndReason.FINISHED), (3, EndReason.FAILED)])
-def test_sys_exit_inside_a_callback_keeps_its_code_and_only_a_bad_one_is_a_failure(taped, tmp_path, code, reason):
+@pytest.mark.parametrize(
+    ("code", "reason", "detail"),
+    [(0, EndReason.FINISHED, ""), (None, EndReason.FINISHED, ""), (3, EndReason.FAILED, "SystemExit 3")],
+)
+def test_sys_exit_inside_a_callback_keeps_its_code_and_only_a_bad_one_is_a_failure(taped, tmp_path, code, reason, detail):
     with pytest.raises(SystemExit) as left:
         guarded_train(trainer(tmp_path, At(3, lambda **_: sys.exit(code))))
     assert left.value.code == code
-    assert (taped.end.reason, taped.end.detail) == (reason, "SystemExit")
+    assert (taped.end.reason, taped.end.detail) == (reason, detail)
 
 
 def test_a_run_that_cannot_be_told_anything_holds_without_spinning(tmp_path):

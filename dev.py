@@ -49,7 +49,7 @@ BREAKS_INSTALLS = re.compile(
 )
 """Settings meant for somebody's other projects. Where packages come from (index, find-links, proxy, certificates) is kept."""
 
-WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo")
+WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo", "tests/ends", "tests/loops", "tests/ranks")
 
 BROWSERS = (
     "chromium-headless-shell",
@@ -307,22 +307,22 @@ def _all_tests(environment: dict[str, str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """The demo, unattended, for three seeds, then the kill sweep at length. Arguments go on to the demo."""
+    """The demo, unattended, for three seeds, then kills, faults and ranks at length. Arguments go on to the demo."""
     setup("test")
     demo_py = ROOT / "examples" / "demo.py"
     codes = [
         _run([PYTHON, demo_py, "--headless", "--json", "--seed", str(seed), *arguments], _quiet_training()) for seed in range(3)
     ]
     say("soak: " + ", ".join(f"seed {seed} {'failed' if code else 'passed'}" for seed, code in enumerate(codes)))
-    return max(*codes, _soak_kills())
+    return max(*codes, _soak_tests())
 
 
-def _soak_kills() -> int:
-    """Trainer and server killed at every crash label, several times, and trainers at 200 random moments."""
-    often = {"KILL_ROUNDS": "4", "KILL_RANDOM": "200"}
-    code = _run([PYTHON, "-m", "pytest", "tests/kill"], _quiet_training() | often)
-    say(f"soak: kill sweep {'failed' if code else 'passed'}")
-    return max(code, _run([PYTHON, "-m", "pytest", "tests/faults"], _quiet_training() | {"WHOLE_FAULTS": "1"}))
+def _soak_tests() -> int:
+    """The tests that have a long form: every crash label several times and 200 random kills, faults, and ranks."""
+    long = {"LOSSGUARD_SOAK": "1", "KILL_ROUNDS": "4", "KILL_RANDOM": "200"}
+    code = _run([PYTHON, "-m", "pytest", "tests/kill", "tests/faults", "tests/ranks"], _quiet_training() | long)
+    say(f"soak: kills, faults and ranks {'failed' if code else 'passed'}")
+    return code
 
 
 def bench(arguments: list[str]) -> int:

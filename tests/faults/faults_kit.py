@@ -18,7 +18,7 @@ from trainer_agent.wire.messages import RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import SegmentCause
 
 ROOT = Path(__file__).parents[2]
-IS_WHOLE = bool(os.environ.get("WHOLE_FAULTS"))
+IS_WHOLE = bool(os.environ.get("LOSSGUARD_SOAK"))
 """Whether the long rows run at their full length: `make soak` sets it."""
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from .control import Act, Control, Decision
 from .guard import Death, DeathCause
 from .identity import Identity
+from .interrupts import let_pass
 from .ranks import Apart, Ranks
 from .rollback import Offer, Target
 
@@ -131,6 +132,7 @@ class Agreement:
         try:
             return replace(decision, target=self._ways.see(Offer.from_json(told["offer"]))), ""
         except Exception as problem:  # whatever it is, no rank goes back without the others
+            let_pass(problem)
             return decision, str(problem) or type(problem).__name__
 
 

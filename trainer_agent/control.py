@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from .guard import Death
+from .interrupts import let_pass
 from .policy import Policy
 from .ranks import Apart
 from .rollback import Refused, Target
@@ -178,6 +179,7 @@ class Control:
             ours = "" if isinstance(problem, Refused) else f"an error of LossGuard, {type(problem).__name__}: "
             self.report(command, refused_as, step, f"{ours}{problem}")
             self._monitor.set_phase(Phase.TRAINING)
+            let_pass(problem)
             return None
         return Decision(Act.ROLL_BACK, decision.reason, command=command, target=target)
 

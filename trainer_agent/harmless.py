@@ -1,9 +1,13 @@
-"""What becomes of an error of LossGuard's own: it is said once on stderr, and the training goes on."""
+"""What becomes of an error of LossGuard's own: it is said once on stderr, and the training goes on.
+
+What a signal handler of the script raises is no error of ours, and goes on its way (see `interrupts`).
+"""
 
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from .interrupts import let_pass, suppress_ours
 from .voice import Voice
 
 Method = TypeVar("Method", bound=Callable[..., None])
@@ -12,7 +16,8 @@ _voice = Voice()
 
 
 def tell(error: Exception, consequence: str) -> None:
-    """Says that LossGuard itself went wrong, once for each kind of error."""
+    """Says that LossGuard itself went wrong, once for each kind of error; raises what is the script's."""
+    let_pass(error)
     _voice.once(f"error {type(error).__name__}", f"{type(error).__name__}: {error}; an error of LossGuard, {consequence}")
 
 
@@ -32,3 +37,13 @@ def quietly(method: Method) -> Method:
             go_on(error)
 
     return cast("Method", quiet)
+
+
+def last_word(say: Callable[[], None], plainly: Callable[[], None]) -> None:
+    """Says how a training ended; `plainly` where that fails, because a run whose end is not told would be called lost."""
+    try:
+        say()
+    except Exception as error:
+        with suppress_ours():
+            plainly()
+        tell(error, "after the training")

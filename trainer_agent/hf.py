@@ -24,7 +24,8 @@ from transformers.trainer_utils import TrainOutput
 from . import ends, hf_facts
 from .config import Config
 from .data_plan import CannotSkip, Cut, cut_for, shape_of
-from .hf_callback import LossGuardCallback, go_on, open_session, tell
+from .harmless import go_on, last_word, quietly, tell
+from .hf_callback import LossGuardCallback, open_session
 from .policy import Policy
 from .probes import Probes
 from .session import Session
@@ -119,9 +120,6 @@ class _Driver:
         """Trains to the end, over any number of rollbacks."""
         try:
             self._put_in()
-        except Exception as error:
-            go_on(error)
-        try:
             while True:
                 output = self._trainer.train(resume_from_checkpoint=resume)
                 target = self._session.take_target()
@@ -136,6 +134,7 @@ class _Driver:
         self._close(self._session.finished)
         return output
 
+    @quietly
     def _put_in(self) -> None:
         callback = _DriverCallback(self._session)
         self._trainer.add_callback(callback)
@@ -171,14 +170,9 @@ class _Driver:
             raise CannotSkip("the order of the data is not known yet")
         return cut_for(first, last, shape_of(self._loader, self._trainer.args.gradient_accumulation_steps))
 
-    def _close(self, last_word: Callable[[], None]) -> None:
+    def _close(self, say: Callable[[], None]) -> None:
         self._trainer.args.max_grad_norm = self._max_grad_norm
         for undo in reversed(self._undo):
             with suppress(Exception):  # somebody else took it out already
                 undo()
-        try:
-            last_word()
-        except Exception as error:
-            tell(error, "after the training")
-            with suppress(Exception):
-                self._session.end(EndReason.FINISHED)
+        last_word(say, functools.partial(self._session.end, EndReason.FINISHED))

@@ -5,10 +5,9 @@ No error of LossGuard reaches the training: it is said once on stderr, and the t
 
 # ruff: noqa: ARG002  the Trainer calls the methods of a callback with all of its arguments, by position and by name
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -16,42 +15,15 @@ from . import hf_facts
 from .config import Config
 from .control import Act
 from .data_plan import CannotSkip, Cut
+from .harmless import go_on, quietly
 from .monitor import Monitor, new_incarnation
 from .opening import meet, open_plan
 from .policy import Policy
 from .probes import Probes
 from .ranks import START_SECONDS, START_TOGETHER_SECONDS
 from .session import Session
-from .voice import Voice
 from .wire.messages import RunStart
 from .wire.vocabulary import CommandKind, Phase
-
-Method = TypeVar("Method", bound=Callable[..., None])
-
-_voice = Voice()
-
-
-def tell(error: Exception, consequence: str) -> None:
-    """Says that LossGuard itself went wrong, once for each kind of error."""
-    _voice.once(f"error {type(error).__name__}", f"{type(error).__name__}: {error}; an error of LossGuard, {consequence}")
-
-
-def go_on(error: Exception) -> None:
-    """What is done about an error of our own in the middle of a training."""
-    tell(error, "the training goes on")
-
-
-def _quietly(method: Method) -> Method:
-    """The method with its errors said once instead of raised. An interrupt by the user passes through."""
-
-    @functools.wraps(method)
-    def quiet(*args: Any, **kwargs: Any) -> None:
-        try:
-            method(*args, **kwargs)
-        except Exception as error:
-            go_on(error)
-
-    return cast("Method", quiet)
 
 
 class LossGuardCallback(TrainerCallback):
@@ -77,7 +49,7 @@ class LossGuardCallback(TrainerCallback):
         self._run_id = run_id
         self.session: Session | None = None
 
-    @_quietly
+    @quietly
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Opens the run, or its next segment."""
         if self.session is None:
@@ -105,20 +77,20 @@ class LossGuardCallback(TrainerCallback):
             start_seconds=START_TOGETHER_SECONDS,
         )
 
-    @_quietly
+    @quietly
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Forgets what an unfinished step left behind."""
         if self.session is not None:
             self.session.probes.begin_step()
 
-    @_quietly
+    @quietly
     def on_pre_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes the learning rate that this update is made with."""
         if self.session is not None:
             self.session.forward_seen()
             self.session.probes.before_update(kwargs["optimizer"])
 
-    @_quietly
+    @quietly
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes the step, and does what is decided at its end."""
         if self.session is None:
@@ -134,7 +106,7 @@ class LossGuardCallback(TrainerCallback):
         evaluating, saving = control.should_evaluate, control.should_save
         self.session.set_phase(Phase.EVALUATING if evaluating else Phase.SAVING if saving else _phase(decision.act))
 
-    @_quietly
+    @quietly
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """A training that is being stopped saves and evaluates no more at the end of its epoch."""
         if self.session is not None and self.session.decision.act is not Act.GO_ON:
@@ -143,21 +115,21 @@ class LossGuardCallback(TrainerCallback):
             step, model, by_strategy = state.global_step, kwargs["model"], args.save_strategy == "epoch"
             control.should_save = self.session.epoch_ended(step, model, saving=control.should_save, on_all_ranks=by_strategy)
 
-    @_quietly
+    @quietly
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes the metrics of an evaluation."""
         if self.session is not None:
             self.session.evaluated(hf_facts.metrics_of(kwargs.get("metrics")), state.global_step)
             self.session.set_phase(Phase.SAVING if control.should_save else Phase.TRAINING)
 
-    @_quietly
+    @quietly
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Has the new checkpoint inspected."""
         if self.session is not None:
             self.session.saved(state.global_step)
             self.session.set_phase(_phase(self.session.decision.act))
 
-    @_quietly
+    @quietly
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes what the Trainer logs beyond the probes' own numbers."""
         if self.session is not None:
@@ -169,7 +141,7 @@ class LossGuardCallback(TrainerCallback):
         """What only the Trainer's log tells: no callback sees the norm, nor a loss that is computed outside the model."""
         return frozenset({"grad_norm"} if probes.has_seen_loss else {"grad_norm", "loss"})
 
-    @_quietly
+    @quietly
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Says the last word of the run."""
         if self.session is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from .interrupts import let_pass
 from .probes import count_nonfinite
 from .wire.messages import CheckpointFile, CheckpointSaved
 from .wire.vocabulary import CheckpointState
@@ -143,6 +144,7 @@ def _pickled_weights(paths: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
         for path in paths:
             state |= torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
+        let_pass(error)
         raise Incomplete(f"its weights cannot be read: {type(error).__name__}") from None
     tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
     if not tensors:
@@ -233,7 +235,8 @@ def _count_optimizer(directory: Path) -> int | None:
     """None when there is no optimizer, or one that only its own code can read."""
     try:
         state = torch.load(directory / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True)
-    except Exception:
+    except Exception as error:
+        let_pass(error)
         return None
     return sum(count_nonfinite(tensor) for tensor in _tensors(state))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .config import replace_file
+from .interrupts import let_pass
 
 FILE_NAME = "jumps.pth"
 
@@ -38,6 +39,7 @@ class Jumps:
         except FileNotFoundError:
             return cls(path)
         except Exception as error:
+            let_pass(error)
             raise ValueError(f"{path} cannot be read ({error}); mend or remove it") from None
 
     def add(self, step: int, state: State) -> None:

@@ -4,7 +4,7 @@ take -> (the script) -> close_step -> go on | save | stop | put everything back 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ import torch
 from . import ends, loop_facts, loop_rng
 from .control import Act, Decision
 from .data_plan import CannotSkip, Cut
-from .harmless import go_on, tell
+from .harmless import go_on, last_word, tell
 from .loop_data import END, Batches, Draws, Feed
 from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
@@ -289,9 +289,5 @@ class Driver:
         if session is None:
             return
         reason, detail = ends.of(error)
-        try:
-            session.finished() if reason is EndReason.FINISHED else session.end(reason, detail)
-        except Exception as problem:
-            tell(problem, "after the training")
-            with suppress(Exception):
-                session.end(EndReason.FINISHED)
+        say = session.finished if reason is EndReason.FINISHED else partial(session.end, reason, detail)
+        last_word(say, partial(session.end, EndReason.FINISHED))

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from . import loop_rng
+from .interrupts import let_pass
 from .loop_data import Place
 
 POSITION = "trainer_state.json"
@@ -113,6 +114,7 @@ class State:
             where = Where(place, int(position["loop"]), str(position["kind"]))
             stored = Stored(int(position["global_step"]), where, random_state["rng"], parts)
         except Exception as error:
+            let_pass(error)
             why = str(error).splitlines() or [""]
             raise CannotLoad(f"{directory.name} cannot be loaded: {type(error).__name__}: {why[0][:200]}") from None
         if place.batches and place.order is None:
@@ -148,6 +150,7 @@ class State:
         try:
             self.optimizer.load_state_dict(parts["optimizer"])
         except Exception as error:
+            let_pass(error)
             raise CannotLoad(f"the optimizer does not take its state: {error}") from None
         try:
             self.model.load_state_dict(parts["model"])
@@ -157,6 +160,7 @@ class State:
             for name, thing in self.also.items():
                 doors(thing)[1](parts["also"][name])
         except Exception as error:
+            let_pass(error)
             raise HalfLoaded(f"the load broke off after the optimizer: {type(error).__name__}: {error}") from error
 
 

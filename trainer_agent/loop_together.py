@@ -4,6 +4,7 @@ Rank 0 writes, with the random states of all. All ranks call each method, at the
 """
 
 from .agreement import joined
+from .interrupts import let_pass
 from .loop_folder import Folder
 from .loop_state import State, Where
 from .ranks import Apart, Ranks
@@ -29,6 +30,7 @@ class Together:
             problem = self._lead(step, where, states) if self._ranks.leads else ""
             said = problem.encode() if self.is_alone else self._ranks.share(problem.encode() if self._ranks.leads else None)
         except Exception as error:
+            let_pass(error)
             return not self._say(step, error)
         return not said
 
@@ -37,6 +39,7 @@ class Together:
         try:
             self._folder.write(step, lambda draft: self._state.save(draft, step, where, states))
         except Exception as error:
+            let_pass(error)
             return self._say(step, error)
         return ""
 

@@ -25,6 +25,7 @@ from typing import Any, Self
 from . import ends, inbox
 from .backlog import note_left
 from .config import Config
+from .interrupts import let_pass, suppress_ours
 from .ring import Ring
 from .sender import Sender
 from .spool import Spool
@@ -38,6 +39,8 @@ from .writer import Mark, Writer
 EXIT_SECONDS = 4.0
 """Of this the last `STOP_SECONDS` are for the threads to end; the rest up to 5 s is for a busy machine."""
 STOP_SECONDS = 0.5
+CATCH_UP_SECONDS = 0.25
+"""How long a last word waits for the writer, which knows the last step only once it has taken it."""
 
 _alive: "weakref.WeakSet[Monitor]" = weakref.WeakSet()
 
@@ -81,7 +84,7 @@ class Monitor:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         reason, detail = ends.of(error)
-        self.end(reason, self._writer.step, detail)
+        self.end(reason, self._last_step(), detail)
 
     def begin(self) -> None:
         """Starts the background threads and returns at once."""
@@ -97,6 +100,7 @@ class Monitor:
             if self._sender is not None:
                 self._sender.start()
         except Exception as error:  # no threads to be had
+            let_pass(error)
             self._voice.say("begin", f"could not start ({type(error).__name__}: {error}); this run is not watched")
             self._void()
 
@@ -104,7 +108,8 @@ class Monitor:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:
             kept = {**values}  # a copy: a script may fill the same dict again at its next step
-        except Exception:
+        except Exception as error:
+            let_pass(error)
             kept = None  # told by the writer
         self._append((self._ticket(), self._clock(), self.segment, step, kept))
 
@@ -167,6 +172,7 @@ class Monitor:
         try:
             transport = HttpTransport(self._config)
         except Exception as error:  # a proxy of the environment that needs a package more, certificates that are not there
+            let_pass(error)
             self._voice.once("transport", f"no way to the server ({error}): records are kept in {self.spool.directory}")
             return None
         return Sender(self.spool, transport, self._voice, self._heartbeat, self._on_reply)
@@ -190,7 +196,7 @@ class Monitor:
         """Flushes, then stops the threads. What could not be sent stays on disk, and a line says so."""
         deadline = time.monotonic() + timeout_seconds
         self._phase = Phase.ENDING
-        with suppress(Exception):
+        with suppress_ours():
             self._flush(deadline - STOP_SECONDS if timeout_seconds > 2 * STOP_SECONDS else deadline, is_ending=True)
             self._void()
             has_written = self._writer.stop(max(STOP_SECONDS, deadline - time.monotonic()))
@@ -261,11 +267,17 @@ class Monitor:
         error = ends.uncaught(self._error_before)
         reason, detail = ends.of(error)
         if reason is EndReason.FAILED:
-            self.record(RunEnded(reason, time.time(), self._writer.step, detail))
+            self.record(RunEnded(reason, time.time(), self._last_step(), detail))
         elif self.at_left is not None:
-            self.record(RunEnded(EndReason.FAILED, time.time(), self._writer.step, ends.LEFT))
+            self.record(RunEnded(EndReason.FAILED, time.time(), self._last_step(), ends.LEFT))
         else:
             self._is_end_unknown = True
+
+    def _last_step(self) -> int | None:
+        mark = Mark()
+        self._ring.add(mark)
+        mark.is_reached.wait(CATCH_UP_SECONDS if self._is_on else 0.0)
+        return self._writer.step
 
 
 def _ignore(_: Any) -> None:
@@ -289,7 +301,7 @@ def _end_those_left(newcomer: Monitor) -> None:
     place = newcomer.spool.directory.parent, newcomer.start.rank
     for monitor in list(_alive):
         if monitor.at_left is not None and (monitor.spool.directory.parent, monitor.start.rank) == place:
-            with suppress(Exception):
+            with suppress_ours():
                 monitor.at_left()
 
 

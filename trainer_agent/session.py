@@ -10,7 +10,6 @@ knows the checkpoints. It touches no trainer: what it decides is a value, and th
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -20,6 +19,7 @@ from .control import Act, Decision
 from .data_plan import DataPlan
 from .ends import LEFT
 from .identity import Identity
+from .interrupts import suppress_ours
 from .monitor import Monitor
 from .orders import INSPECT_SECONDS, Orders
 from .policy import Policy
@@ -265,7 +265,7 @@ class Session:
         if reason is EndReason.FAILED and (lost := self._ranks.gone()):
             detail = f"{detail}; {named(lost)}"
         try:
-            with suppress(Exception):  # after an error on the GPU nothing can be read from it any more
+            with suppress_ours():  # after an error on the GPU nothing can be read from it any more
                 self._take(self.probes.drain())
                 self.probes.detach()
             self.forward_seen()

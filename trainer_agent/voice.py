@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+
+from .interrupts import suppress_ours
 
 QUIET_SECONDS = 60.0
 
@@ -51,7 +52,7 @@ class Voice:
             self._said_at.update(dict.fromkeys(kinds, float("inf")))
 
     def _speak(self, text: str) -> None:
-        with suppress(Exception):  # a closed or full stderr is no reason to stop
+        with suppress_ours():  # a closed or full stderr is no reason to stop
             self._write(f"lossguard: {printable(text)}")
 
 

@@ -186,8 +186,8 @@ class Run:
         for key, value in values.items():
             try:
                 named[series.normalise(key)] = float(value)
-            except (TypeError, ValueError, RuntimeError) as error:
-                tell(error, f"so {key!r} is not kept")
+            except Exception as error:  # a key that is no text, a number that no float64 holds
+                tell(error, f"so {key!r:.80} is not kept")
         self._driver.log(named)
 
     @quietly

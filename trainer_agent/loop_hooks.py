@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from .own_hooks import ClosedHook, OwnHook
 from .probes import Probes
 from .wire.vocabulary import Phase
 
@@ -60,9 +61,7 @@ class Hooks:
     def attach(self, model: torch.nn.Module, optimizer: Any) -> None:
         """Sets the hooks; an optimizer that takes none is looked at when the step ends."""
         is_compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
-        before = self._before_forward
-        if is_compiled:
-            before = torch.compiler.disable(before)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        before = (ClosedHook if is_compiled else OwnHook)(self._before_forward)
         self._handles.append(model.register_forward_pre_hook(before))
         add = getattr(optimizer, "register_step_pre_hook", None)
         if add is not None:

@@ -24,6 +24,7 @@ import torch
 
 from .guard import StepFacts
 from .landing import Far, Flight, Landing, far
+from .own_hooks import ClosedHook, OwnHook
 from .wire import series
 
 _SCALE_AFTER = "scale_after"
@@ -126,16 +127,15 @@ class Probes:
         self._waiting.clear()
         self._landing = Landing()
         self._gpu = next((weight.device.index for weight in model.parameters() if weight.device.type == "cuda"), None)
-        before, after = self._safe(self._before_forward), self._safe(self._after_forward)
-        if not is_open:  # else the compiler compiles the hooks, again and again, and fails where it may not give up
-            before, after = map(torch.compiler.disable, (before, after))
+        kind = OwnHook if is_open else ClosedHook  # else the compiler compiles it, again and again, and fails where it may not
         self._hooks = [
-            model.register_forward_pre_hook(before, with_kwargs=True),
-            model.register_forward_hook(after, with_kwargs=True),
+            model.register_forward_pre_hook(kind(self._safe(self._before_forward)), with_kwargs=True),
+            model.register_forward_hook(kind(self._safe(self._after_forward)), with_kwargs=True),
         ]
         if self.precision is None and is_open:
             inside = list(model.modules())[1:] or [model]
-            self._looking = [module.register_forward_pre_hook(self._safe(self._look)) for module in inside]
+            look = OwnHook(self._safe(self._look))
+            self._looking = [module.register_forward_pre_hook(look) for module in inside]
 
     def _safe(self, hook: Callable[..., None]) -> Callable[..., None]:
         def safe(*args: Any) -> None:

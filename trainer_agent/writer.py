@@ -18,7 +18,7 @@ from .ring import Lost, Ring
 from .spool import Spool
 from .voice import Voice
 from .wire import codec, series
-from .wire.messages import Numbered, SegmentStarted
+from .wire.messages import MAX_BATCH_POINTS, Numbered, SegmentStarted
 
 ROUND_SECONDS = 0.010
 TEND_SECONDS = 0.5
@@ -29,6 +29,8 @@ interpreter for as long as Python lets it, 5 ms at a time, while it works off wh
 MOST_LATEST = 100
 MOST_NAMES = 10_000
 MOST_SETS = 100
+MOST_VALUES = MAX_BATCH_POINTS
+"""Of one call: one number of the journal stands for it, so it has to fit into a batch."""
 _ONLY_FLOATS = frozenset({float})
 
 
@@ -165,10 +167,20 @@ class Writer:
         kept = given if self._is_plain(given) else self._usable(given)
         if not kept:
             return None
+        if len(kept) > MOST_VALUES:
+            self._voice.say("many", f"log(): {len(kept)} values in one call are more than {MOST_VALUES}; dropped")
+            return None
         self.step = number
-        if len(self.latest) < MOST_LATEST or kept.keys() <= self.latest.keys():
-            self.latest.update(kept)
+        self._note_latest(kept)
         return Points(self._number(), when, segment, number, tuple(kept), tuple(kept.values()))
+
+    def _note_latest(self, kept: Mapping[str, float]) -> None:
+        """The newest values for the heartbeats, of so many series as these can carry."""
+        if len(self.latest) + len(kept) <= MOST_LATEST or kept.keys() <= self.latest.keys():
+            self.latest.update(kept)
+        else:
+            self.latest.update(list(kept.items())[: MOST_LATEST - len(self.latest)])
+            self.latest.update((name, kept[name]) for name in self.latest.keys() & kept.keys())
 
     def _is_plain(self, given: Mapping[Any, Any]) -> bool:
         """Whether all is as it nearly always is: floats, under names that came together before."""

@@ -71,6 +71,27 @@ def test_a_bad_name_stays_bad_however_often_it_comes(tmp_path):
     assert bench.writer.unusable == 2
 
 
+def test_a_call_with_more_values_than_a_batch_holds_takes_nothing_else_along(tmp_path):
+    bench = Bench(tmp_path)
+    bench.log(1, {"train/loss": 1.0})
+    bench.log(2, {f"many/x{n}": 1.0 for n in range(70_000)})  # no frame holds so many
+    bench.log(3, {"train/loss": 3.0})
+    first, lost, third = bench.entries()
+    assert (first.values, lost.record.count, third.values) == ((1.0,), 1, (3.0,))
+    assert bench.spool.last_seq == bench.spool._written == 3  # all is on the disk
+    assert bench.writer.latest == {"train/loss": 3.0}
+    assert sum("70000 values" in line for line in bench.said) == 1
+
+
+def test_a_heartbeat_carries_the_newest_of_a_hundred_series_at_most(tmp_path):
+    bench = Bench(tmp_path)
+    for step in (1, 2):
+        bench.log(step, {f"many/x{n}": float(step) for n in range(4_000)} | {"train/loss": float(step)})
+        bench.entries()
+        assert len(bench.writer.latest) == 100
+        assert set(bench.writer.latest.values()) == {float(step)}
+
+
 def test_a_step_that_is_no_whole_number_is_named_by_its_own_type(tmp_path):
     bench = Bench(tmp_path)
     bench.log("7", {"train/loss": 1.0})

@@ -28,6 +28,16 @@ def taped(monkeypatch, tmp_path) -> Tape:
 # --- numbers
 
 
+def test_a_strange_number_takes_no_other_of_its_call_along(taped, tmp_path):
+    training = Training()
+    with training.watch(tmp_path) as run:
+        for _ in run.steps(2):
+            training.update(training.draw())
+            run.log({1: 2.0, "eval/huge": 10**400, "eval/list": [1.0], None: 1.0, "eval/good": 3.0})
+            run.step_ended()
+    assert taped.series("eval/good") == {0: 3.0, 1: 3.0}
+
+
 def test_the_numbers_of_each_step_are_those_of_the_script(taped, tmp_path):
     training = Training()
     with training.watch(tmp_path, total_steps=7) as run:

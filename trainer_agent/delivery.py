@@ -81,7 +81,12 @@ class Delivery:
             answer = self._transport.announce(self.spool.start)
             crash.reach("announce.answered")
             return self._react(answer, None)
-        batch = self._next_batch()
+        try:
+            batch = self._next_batch()
+        except OSError as error:  # too many open files, for one: what lies there is still there
+            text = f"cannot be read now ({error.strerror}): its records wait there"
+            self._voice.say("reading", f"{self.spool.directory} {text}")
+            return self._fail(None)
         if batch is None:
             return NOTHING
         crash.reach("batch.before_send")

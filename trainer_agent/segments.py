@@ -1,5 +1,6 @@
 """The files of a spool: reading, cutting, thinning and locking them. Layout: `spool`; frames: `entries`."""
 
+import errno
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from .wire import codec, crash
 from .wire.messages import Dropped, Numbered, RunStart
 
 QUARANTINE = "quarantine.jsonl"
+_PASSES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT})
+"""Errors that say nothing of the file: the process has too many others open, the machine or its network is short of something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +76,16 @@ def read_file(
         last: the number the file ends with, where that is known.
         size: of a file that may be written at this very moment: it is read so far and no further.
         on_damage: takes a damage and its bytes.
+
+    Raises:
+        OSError: this process cannot read it now, though it may be whole.
     """
     try:
         data = path.read_bytes()[:size]
-    except OSError:  # acknowledged and deleted meanwhile, or gone: the numbers are then filled
-        return
+    except OSError as error:
+        if error.errno in _PASSES:
+            raise
+        return  # acknowledged and deleted meanwhile, or gone: the numbers are then filled
     for place in scan(data, int(path.stem), last):
         if place.last < first and place.first <= place.last:
             continue

@@ -1,6 +1,8 @@
 """Delivery and Writer, one request at a time against a scripted transport: no thread, no sleep."""
 
+import errno
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from trainer_agent import backoff
 from trainer_agent.delivery import AT_ONCE, NOTHING, Delivery, Stage
 from trainer_agent.entries import Points, dropped
 from trainer_agent.ring import Ring
-from trainer_agent.spool import Spool
+from trainer_agent.spool import HOT_ENTRIES, Spool
 from trainer_agent.transport import Answer, Meaning
 from trainer_agent.voice import Voice
 from trainer_agent.wire import codec
@@ -164,6 +166,24 @@ def test_a_refused_token_is_tried_seldom_and_said_once(make, said):
     pauses = [delivery.attempt() for _ in range(20)]
     assert all(backoff.CRAWL_SECONDS <= pause <= 1.1 * backoff.CRAWL_SECONDS for pause in pauses)
     assert len(said) == 1
+
+
+def test_what_cannot_be_read_for_want_of_file_handles_waits_and_is_not_counted_as_lost(make, said, monkeypatch):
+    transport, points = Scripted(), 3 * HOT_ENTRIES
+    delivery = make(transport, points)
+    delivery.attempt()
+    with monkeypatch.context() as without_handles:
+        without_handles.setattr(Path, "read_bytes", too_many_open_files)
+        assert 0 < delivery.attempt() < NOTHING
+        assert len(transport.sent) == 1  # the start
+    run(delivery)
+    stored = [seq for batch in transport.taken for column in batch.columns for seq in column.seq]
+    assert stored == list(range(1, points + 1))
+    assert sum("Too many open files" in line for line in said) == 1
+
+
+def too_many_open_files(path):
+    raise OSError(errno.EMFILE, "Too many open files", str(path))
 
 
 def test_a_start_that_is_refused_is_said_once_and_tried_seldom(make, said):

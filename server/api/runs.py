@@ -223,11 +223,17 @@ def _fields(run: Run, about: _About, now: datetime) -> dict[str, Any]:
 
 
 def _latest(run: Run, known: Iterable[Summary]) -> dict[str, LastValue]:
-    """The newest stored values, and over them those of the last heartbeat: while a backlog drains they are ahead."""
-    stored = {each.series: LastValue(value=each.last_value, step=each.last_step) for each in known}
-    heard = {name: LastValue(value=number_from_json(each["value"]), step=each["step"]) for name, each in run.latest.items()}
-    ahead = {name: each for name, each in heard.items() if name not in stored or (each.step or 0) > (stored[name].step or 0)}
-    return stored | ahead
+    """The newest stored values, and over them those of the last heartbeat: while a backlog drains they are ahead.
+
+    After a rollback the steps of a backlog are the higher ones and yet the older, so the segment counts first.
+    """
+    places = {each.series: (each.last_segment, each.last_step) for each in known}
+    latest = {each.series: LastValue(value=each.last_value, step=each.last_step) for each in known}
+    for name, each in run.latest.items():
+        place = each.get("segment", run.segment), each["step"] or 0  # a row of an earlier version has no segment
+        if name not in places or place > places[name]:
+            latest[name] = LastValue(value=number_from_json(each["value"]), step=each["step"])
+    return latest
 
 
 def _troubles(run: Run, unsettled: Iterable[Alert]) -> RunAlerts:

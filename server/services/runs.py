@@ -192,7 +192,7 @@ def _show(connection: Connection, run: Run, heartbeat: Heartbeat) -> None:
     if run.state in domain.ENDED:
         return
     latest = {
-        series: {"value": number_to_json(value), "step": heartbeat.step}
+        series: {"value": number_to_json(value), "step": heartbeat.step, "segment": heartbeat.segment}
         for series, value in list(heartbeat.latest.items())[:MAX_LATEST]
         if names.is_valid(series) and heartbeat.segment >= run.segment  # else they are of steps that a rollback left behind
     }

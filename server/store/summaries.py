@@ -35,6 +35,7 @@ class Summary:
     first_nonfinite_step: int | None
     minimum: float | None
     maximum: float | None
+    last_segment: int
     last_step: int
     last_value: float
 
@@ -120,6 +121,7 @@ def _summary(row: sa.RowMapping) -> Summary:
         first_nonfinite_step=row["first_nonfinite_step"],
         minimum=row["min"],
         maximum=row["max"],
+        last_segment=row["last_segment"],
         last_step=row["last_step"],
         last_value=_number(row["last_value"]),
     )

@@ -5,8 +5,9 @@ import struct
 import pytest
 from served import JSON, batch, begin, start
 
-from trainer_agent.wire.codec import decode
-from trainer_agent.wire.messages import Reply
+from trainer_agent.wire.codec import decode, encode
+from trainer_agent.wire.messages import Heartbeat, Reply
+from trainer_agent.wire.vocabulary import Phase
 
 
 def test_the_server_says_that_it_is_there(served):
@@ -28,6 +29,16 @@ def test_an_agent_starts_a_run_and_sends_points_and_people_see_them(served):
     assert (norm["nonfinite_count"], norm["first_nonfinite_step"], norm["max"]) == (1, 2, 2.0)
     assert detail["proposal"]["target"] is None
     assert [event["type"] for event in detail["events"]][-1] == "run.started"
+
+
+def test_after_a_rollback_the_heartbeat_is_ahead_of_higher_steps_that_were_left_behind(served):
+    begin(served, "back", {"train/loss": [3.0, 2.0, 9.0, 9.5], "train/grad_norm": [1.0] * 4})
+    beat = Heartbeat("back", "life-1", 0, 0.0, Phase.TRAINING, step=3, segment=2, latest={"train/loss": 1.5})
+    with served.client("agent", **JSON) as agent, served.client("operator") as person:
+        assert agent.post("/api/agent/heartbeats", content=encode(beat)).status_code == 200
+        latest = person.get("/api/runs/back").json()["latest"]
+    assert latest["train/loss"] == {"value": 1.5, "step": 3}
+    assert latest["train/grad_norm"] == {"value": 1.0, "step": 4}
 
 
 def test_one_nan_among_good_values_is_named_in_json_and_marked_for_the_chart(served):

@@ -58,7 +58,7 @@ def test_a_start_makes_a_running_run_of_what_it_says(connection, now):
 def test_the_newest_values_of_steps_that_a_rollback_left_behind_are_not_shown_any_more(connection, now):
     start(connection, now)
     runs.take_heartbeat(connection, replace(BEAT, step=233, segment=1), "t", now)
-    assert store.get(connection, "r").latest["train/grad_norm"] == {"value": 2.5, "step": 233}
+    assert store.get(connection, "r").latest["train/grad_norm"] == {"value": 2.5, "step": 233, "segment": 1}
     segment = Numbered(1, SegmentStarted(2, 200, SegmentCause.ROLLBACK, 0.0, parent=1))
     ingest.take_batch(connection, Batch("r", "i1", 0, 1, 1, 0.0, records=(segment,)), "t", now)
     assert store.get(connection, "r").latest == {}
@@ -151,7 +151,10 @@ def test_a_heartbeat_shows_the_newest_values_and_moves_the_deadline(connection, 
     runs.take_heartbeat(connection, BEAT, "t", clock.advance(30))
     run = store.get(connection, "r")
     assert (run.phase, run.heard_at, run.deadline_at) == (Phase.TRAINING, clock(), clock() + LOST_AFTER)
-    assert run.latest == {"train/loss": {"value": "NaN", "step": 7}, "train/grad_norm": {"value": 2.5, "step": 7}}
+    assert run.latest == {
+        "train/loss": {"value": "NaN", "step": 7, "segment": 1},
+        "train/grad_norm": {"value": 2.5, "step": 7, "segment": 1},
+    }
     assert json.dumps(run.latest, allow_nan=False)
     assert run.step is None, "shown, not judged"
 

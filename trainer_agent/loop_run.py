@@ -14,6 +14,7 @@ from . import ends, loop_facts, loop_rng
 from .control import Act, Decision
 from .data_plan import CannotSkip, Cut
 from .harmless import go_on, last_word, tell
+from .interrupts import let_pass
 from .loop_data import END, Batches, Draws, Feed
 from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
@@ -222,14 +223,13 @@ class Driver:
         return self._feed.cut(first, last)
 
     def _roll_back(self) -> None:
+        """Asks all ranks before each thing that only some may fail at, and touches the training once none has."""
         target = self._try(lambda session: session.take_target())
-        if target is None:
-            return
         stored, problem = self._fetch(target)
-        problem = self._together.problem(problem)
-        if stored is not None and not problem:
-            problem = self._load(target, stored)
-        if stored is None or problem:
+        problem = self._together.problem(problem) or self._together.problem(self._note_down(target))
+        if target is not None and stored is not None and not problem:
+            problem = self._load(stored)
+        if target is None or stored is None or problem:
             self._try(lambda session: session.rollback_failed(problem))
             return
         self._put_data_back(stored)
@@ -238,8 +238,10 @@ class Driver:
         self._try(self._attach_probes)
         self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
 
-    def _fetch(self, target: Target) -> tuple[Stored | None, str]:
+    def _fetch(self, target: Target | None) -> tuple[Stored | None, str]:
         """The checkpoint in memory, or why it cannot be loaded. Touches nothing."""
+        if target is None:
+            return None, "where to go back to is not known"
         try:
             stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
         except CannotLoad as reason:
@@ -248,19 +250,27 @@ class Driver:
             return None, f"{target.directory.name} was saved in another loop of the script"
         return stored, ""
 
-    def _load(self, target: Target, stored: Stored) -> str:
-        """Loads it, and why that could not be done; nothing was touched then. A restart goes on from there from now on.
+    def _note_down(self, target: Target | None) -> str:
+        """A restart goes on from there from now on; why that could not be written."""
+        try:
+            if target is not None and self._ranks.leads:
+                self._folder.point_to(target.directory)
+            if target is not None and target.cut is not None and self._feed.kind == Draws.kind:
+                self._jumps.add(target.cut.start - 1, loop_rng.capture())
+        except Exception as error:
+            let_pass(error)
+            return f"where to go on from cannot be noted down: {error}"
+        return ""
+
+    def _load(self, stored: Stored) -> str:
+        """Loads it, and why that could not be done; nothing was touched then.
 
         Raises:
             HalfLoaded
         """
         try:
-            if self._ranks.leads:
-                self._folder.point_to(target.directory)
-            if target.cut is not None and self._feed.kind == Draws.kind:
-                self._jumps.add(target.cut.start - 1, loop_rng.capture())
             self._state.apply(stored)
-        except (CannotLoad, OSError) as reason:
+        except CannotLoad as reason:
             if not self._together.is_alone:
                 raise HalfLoaded(f"this rank could not go back with the others: {reason}") from reason
             return str(reason)

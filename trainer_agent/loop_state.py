@@ -113,13 +113,13 @@ class State:
             place = Place(int(position["epoch"]), int(position["batches"]), random_state["order"])
             where = Where(place, int(position["loop"]), str(position["kind"]))
             stored = Stored(int(position["global_step"]), where, random_state["rng"], parts)
+            unlike = next(self._differences(parts), "")
         except Exception as error:
             let_pass(error)
             why = str(error).splitlines() or [""]
             raise CannotLoad(f"{directory.name} cannot be loaded: {type(error).__name__}: {why[0][:200]}") from None
         if place.batches and place.order is None:
             raise CannotLoad(f"{directory.name} does not hold the order of its epoch")
-        unlike = next(self._differences(parts), "")
         if unlike:
             raise CannotLoad(f"{directory.name} is not of this training: {unlike}")
         return stored

@@ -17,6 +17,8 @@ from .wire.messages import Verdict
 from .wire.vocabulary import CommandKind, CommandState
 
 MOST_WAITING = 16
+MOST_AT_ONCE = 2 * MOST_WAITING
+"""Of one reply: the training may wait while they are taken. What is not reported as delivered comes with the next reply."""
 MOST_REMEMBERED = 1024
 MOST_VERDICTS = 1024
 
@@ -96,7 +98,8 @@ def step(state: InboxState, given: Input, now: float) -> Outcome:
 
 def _arrive(state: InboxState, commands: tuple[Command, ...], now: float) -> Outcome:
     receipts: list[Receipt] = []
-    for command in commands:
+    known = set(state.known)
+    for command in [each for each in commands if each.command_id not in known][:MOST_AT_ONCE]:
         if command.command_id in state.known:
             continue
         outcome = _receive(state, command, now)

@@ -303,9 +303,16 @@ class TestInbox:
         assert receipts[-1] == ("stop-1", CommandState.REJECTED)
         assert given == []
 
+    def test_a_reply_with_thousands_of_commands_is_taken_in_parts(self):
+        many = tuple(replace(STOP, incarnation="another", command_id=f"c{i}") for i in range(5000))
+        _, receipts, _ = run(inbox.Arrived(many))
+        assert [name for name, _ in receipts] == [f"c{i}" for i in range(inbox.MOST_AT_ONCE)]
+        _, receipts, _ = run(*[inbox.Arrived(many[:100])] * 4)
+        assert [name for name, _ in receipts] == [f"c{i}" for i in range(100)]
+
     def test_waiting_commands_are_bounded(self):
         many = tuple(replace(BACK, command_id=f"c{i}") for i in range(40))
-        state, receipts, _ = run(inbox.Arrived(many))
+        state, receipts, _ = run(inbox.Arrived(many), inbox.Arrived(many))
         assert len(state.waiting) == inbox.MOST_WAITING
         assert sum(said is CommandState.REJECTED for _, said in receipts) == 40 - inbox.MOST_WAITING
 

@@ -16,9 +16,10 @@ from .config import Config
 from .control import Act
 from .data_plan import CannotSkip, Cut
 from .harmless import go_on, quietly
+from .identity import new_run_id
 from .monitor import Monitor, new_incarnation
-from .opening import meet, open_plan
-from .policy import Policy
+from .opening import meet, open_plan, process
+from .policy import Abilities, Policy
 from .probes import Probes
 from .ranks import START_SECONDS, START_TOGETHER_SECONDS
 from .session import Session
@@ -159,7 +160,7 @@ def _cannot_cut(first: int, last: int) -> Cut:
 
 def open_session(
     seen: hf_facts.Setting,
-    able: hf_facts.Abilities,
+    able: Abilities,
     policy: Policy,
     config: Config,
     run_id: str | None,
@@ -176,13 +177,13 @@ def open_session(
     opening = meet(
         directory,
         policy,
-        lambda: run_id or hf_facts.new_run_id(directory, resuming=resuming),
+        lambda: run_id or new_run_id(directory, resuming=resuming),
         start_seconds=START_SECONDS if start_seconds is None else start_seconds,
     )
     ranks, identity = opening.ranks, opening.identity
     try:
         if ranks.problem:
-            able, policy = hf_facts.Abilities((), ranks.problem), Policy.watch_only()
+            able, policy = Abilities((), ranks.problem), Policy.watch_only()
         start = RunStart(
             run_id=identity.run_id,
             incarnation=new_incarnation(),
@@ -190,7 +191,7 @@ def open_session(
             name=config.name or output_dir.name or "run",  # the root folder has no name
             rank=ranks.rank,
             world_size=ranks.world_size,
-            **hf_facts.process(),
+            **process(),
             total_steps=total_steps,
             integration="transformers",
             capabilities=able.kinds,

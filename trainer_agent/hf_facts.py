@@ -1,14 +1,10 @@
 """What is true of a Trainer and its arguments: attributes of the run, what it can be told, how many steps it will take."""
 
 import math
-import os
 import platform
-import socket
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +12,7 @@ import transformers
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainingArguments
 
-from .identity import FILE_NAME
-from .policy import Policy
+from .policy import Abilities, Policy
 from .probes import short_name
 from .wire import series
 from .wire.messages import Scalar
@@ -25,16 +20,6 @@ from .wire.vocabulary import CommandKind
 
 _MEASURED = frozenset({"loss", "learning_rate", "epoch", "grad_norm", "total_flos"})
 """Logged by the Trainer and known better from the probes, or no series at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """The commands a run can obey, and why it cannot obey the others."""
-
-    kinds: tuple[CommandKind, ...]
-    because: str = ""
-    acts: bool = True
-    """Whether anything may be done to the training at all."""
 
 
 def bare_abilities(policy: Policy, args: TrainingArguments) -> Abilities:
@@ -59,8 +44,7 @@ def _abilities(policy: Policy, args: TrainingArguments, no_rollback: str, *, is_
     if args.world_size > 1 and is_sharded:
         return Abilities((), "several processes under DeepSpeed or FSDP cannot be told together yet", acts=False)
     kinds = tuple(kind for kind in policy.obey if kind is not CommandKind.ROLLBACK or not no_rollback)
-    refused = [str(kind) for kind in CommandKind if kind not in policy.obey]
-    reasons = [f"the script's policy does not obey {' and '.join(refused)}"] if refused else []
+    reasons = [policy.refusal] if policy.refusal else []
     if no_rollback and CommandKind.ROLLBACK in policy.obey:
         reasons.append(no_rollback)
     return Abilities(kinds, "; ".join(reasons))
@@ -111,16 +95,6 @@ class Setting:
     def _mixed(self) -> str:
         """The configuration counts only where autocast is set up."""
         return "bf16" if self.args.bf16 else "fp16" if self.args.fp16 else "fp32"
-
-
-def process() -> dict[str, Any]:
-    """Host and process id, for the run's start."""
-    return {"host": socket.gethostname(), "pid": os.getpid()}
-
-
-def new_run_id(directory: Path, *, resuming: bool) -> str | None:
-    """An id of its own for a training that starts from scratch where another run lies; None to take up what is there."""
-    return uuid.uuid4().hex if not resuming and (directory / FILE_NAME).exists() else None
 
 
 def total_steps(trainer: Trainer) -> int | None:

@@ -103,6 +103,11 @@ class Identity:
         return json.dumps({"run_id": self.run_id, "last_segment": self.last_segment}).encode()
 
 
+def new_run_id(directory: Path, *, resuming: bool) -> str | None:
+    """An id of its own for a training that starts from scratch where another run lies; None to take up what is there."""
+    return uuid.uuid4().hex if not resuming and (directory / FILE_NAME).exists() else None
+
+
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Keeps other processes from the file, where the file system can do that; waits a second for them at most."""

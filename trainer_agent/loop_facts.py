@@ -1,39 +1,23 @@
 """What is true of a hand-written training: its attributes, what it can be told, whether the arguments of `watch` make sense."""
 
-import os
 import platform
-import socket
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .identity import FILE_NAME
 from .loop_state import State, doors
-from .policy import Policy
+from .policy import Abilities, Policy
 from .wire.messages import Scalar
-from .wire.vocabulary import CommandKind
 
 _SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
-
-
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """The commands a run can obey, and why it cannot obey the others."""
-
-    kinds: tuple[CommandKind, ...]
-    because: str = ""
 
 
 def abilities(policy: Policy, state: State) -> Abilities:
     """What this training can be told."""
     if problem := cannot_save(state):
         return Abilities((), problem)
-    refused = [str(kind) for kind in CommandKind if kind not in policy.obey]
-    return Abilities(policy.obey, f"the script's policy does not obey {' and '.join(refused)}" if refused else "")
+    return Abilities(policy.obey, policy.refusal)
 
 
 def cannot_save(state: State) -> str:
@@ -70,16 +54,6 @@ def integration(state: State) -> str:
 def plain(optimizer: Any) -> Any:
     """The optimizer inside the one that accelerate has prepared."""
     return optimizer.optimizer if hasattr(optimizer, "gradient_state") and hasattr(optimizer, "optimizer") else optimizer
-
-
-def process() -> dict[str, Any]:
-    """Host and process id, for the run's start."""
-    return {"host": socket.gethostname(), "pid": os.getpid()}
-
-
-def new_run_id(directory: Path, *, resuming: bool) -> str | None:
-    """An id of its own for a training that starts from scratch where another run lies; None to take up what is there."""
-    return uuid.uuid4().hex if not resuming and (directory / FILE_NAME).exists() else None
 
 
 def check_state(state: State) -> None:

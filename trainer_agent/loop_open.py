@@ -14,13 +14,14 @@ from . import loop_facts
 from .config import Config
 from .data_plan import Cut, DataPlan
 from .harmless import go_on
+from .identity import new_run_id
 from .loop_folder import Folder
 from .loop_hooks import StepClock
 from .loop_jumps import Jumps
 from .loop_state import CannotLoad, State, Stored
 from .monitor import Monitor, new_incarnation
-from .opening import Opening, meet, open_plan
-from .policy import Policy
+from .opening import Opening, meet, open_plan, process
+from .policy import Abilities, Policy
 from .probes import Probes
 from .session import Session
 from .wire.messages import RunStart, Scalar
@@ -76,7 +77,7 @@ def _choose_run(directory: Path, settings: Settings, folder: Folder) -> str | No
             f"{settings.output_dir} holds checkpoints up to step {steps[-1]} of an earlier run: resume=True goes on from the "
             "newest that is fit; to begin anew, name another output_dir or remove them"
         )
-    return settings.run_id or loop_facts.new_run_id(directory, resuming=settings.resume)
+    return settings.run_id or new_run_id(directory, resuming=settings.resume)
 
 
 def _load(state: State, folder: Folder, opening: Opening) -> Stored | None:
@@ -109,7 +110,7 @@ def begin(state: State, settings: Settings, opened: Opened, clock: StepClock, cu
     ranks, identity = opening.ranks, opening.identity
     able = loop_facts.abilities(policy, state)
     if ranks.problem:
-        able = loop_facts.Abilities((), ranks.problem)
+        able = Abilities((), ranks.problem)
     if not able.kinds and able.because and (ranks.problem or loop_facts.cannot_save(state)):
         policy = Policy.watch_only()
     directory = settings.output_dir / ".lossguard"
@@ -120,7 +121,7 @@ def begin(state: State, settings: Settings, opened: Opened, clock: StepClock, cu
         name=settings.config.name or settings.output_dir.name or "run",
         rank=ranks.rank,
         world_size=ranks.world_size,
-        **loop_facts.process(),
+        **process(),
         total_steps=settings.total_steps,
         integration=loop_facts.integration(state),
         capabilities=able.kinds,

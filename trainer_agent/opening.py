@@ -5,9 +5,12 @@ on without waiting for it.
 """
 
 import json
+import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .data_plan import DataPlan
 from .identity import Identity
@@ -71,6 +74,11 @@ def _lead(ranks: Ranks, directory: Path, policy: Policy, choose_run: Callable[[]
 def _follow(ranks: Ranks, directory: Path) -> Opening:
     told = json.loads(ranks.share())
     return Opening(ranks, Identity.of_rank_0(told["identity"].encode(), directory), told["every"])
+
+
+def process() -> dict[str, Any]:
+    """Host and process id, for the run's start."""
+    return {"host": socket.gethostname(), "pid": os.getpid()}
 
 
 def open_plan(directory: Path, *, keep: bool, leads: bool) -> DataPlan:

@@ -52,9 +52,25 @@ class Policy:
         return cls(on_dead="continue", obey=())
 
     @property
+    def refusal(self) -> str:
+        """Which commands are not obeyed, in a clause; empty when all are."""
+        refused = [str(kind) for kind in CommandKind if kind not in self.obey]
+        return f"the script's policy does not obey {' and '.join(refused)}" if refused else ""
+
+    @property
     def acts_on_dead(self) -> bool:
         """Whether a dead run is stopped or held, and its saves are withheld."""
         return self.on_dead != "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """The commands a run can obey, and why it cannot obey the others."""
+
+    kinds: tuple[CommandKind, ...]
+    because: str = ""
+    acts: bool = True
+    """Whether anything may be done to the training at all."""
 
 
 def _check_number(name: str, value: object) -> None:

@@ -87,7 +87,7 @@ const bandTrace = (area, paint) => ({
   y: area.values,
   fill: "toself",
   fillcolor: paint(area.superseded ? "series-faint" : "series-1"),
-  opacity: area.superseded ? 0.16 : 0.22,
+  opacity: area.superseded ? 0.2 : 0.34,
   line: { width: 0 },
   hoverinfo: "skip",
   showlegend: false,

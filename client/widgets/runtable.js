@@ -241,7 +241,7 @@ function progress(run, tone, now) {
       h("span", {}, share === null ? t("chart.step", { step: run.step ?? 0 }) : `${Math.floor(share * 100)} %`),
       h("span", { class: "quiet" }, side),
     ),
-    share === null ? meter(0, kind) : meter(share, kind),
+    share !== null && meter(share, kind), // without a plan there is no share, and an empty bar would say "nothing done"
   );
 }
 

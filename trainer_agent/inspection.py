@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from .finite import count_nonfinite
 from .interrupts import let_pass
-from .probes import count_nonfinite
 from .wire.messages import CheckpointFile, CheckpointSaved
 from .wire.vocabulary import CheckpointState
 

@@ -13,7 +13,6 @@ other errors are for the caller to catch.
 """
 
 import ctypes
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -284,22 +283,6 @@ class Probes:
 def short_name(dtype: torch.dtype) -> str:
     """`fp16` for torch.float16, and so on."""
     return _SHORT.get(dtype, str(dtype).removeprefix("torch."))
-
-
-def nonfinite_tensor(model: torch.nn.Module) -> str | None:
-    """The name of the first weight with a non-finite value; weights kept outside memory are not looked at. Waits for the GPU."""
-    for name, weight in model.named_parameters():
-        if weight.is_floating_point() and not weight.is_meta and count_nonfinite(weight.detach()):
-            return name
-    return None
-
-
-def count_nonfinite(tensor: torch.Tensor) -> int:
-    """How many of its elements are NaN or infinite. One pass where all are finite."""
-    if not tensor.is_floating_point() or math.isfinite(float(tensor.sum(dtype=torch.float32))):
-        return 0
-    wide = tensor.float() if tensor.itemsize == 1 else tensor  # 8-bit numbers cannot be asked
-    return int((~torch.isfinite(wide)).sum())  # the sum may also have run over by itself
 
 
 def _one(loss: torch.Tensor) -> torch.Tensor | float:

@@ -18,12 +18,13 @@ from . import guard
 from .control import Act, Decision
 from .data_plan import DataPlan
 from .ends import LEFT
+from .finite import nonfinite_tensor
 from .identity import Identity
 from .interrupts import suppress_ours
 from .monitor import Monitor
 from .orders import INSPECT_SECONDS, Orders
 from .policy import Policy
-from .probes import Probes, Reading, nonfinite_tensor
+from .probes import Probes, Reading
 from .ranks import Ranks, named
 from .rollback import Target, unfit
 from .saves import Saves

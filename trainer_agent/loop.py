@@ -90,6 +90,7 @@ def watch(
     loop_facts.check_state(state)
     for what, count in (("save_every", save_every), ("keep", keep), ("total_steps", total_steps)):
         loop_facts.check_count(what, count)
+    loop_facts.check_attributes(attributes or {})
     if policy is not None and not isinstance(policy, Policy):
         raise TypeError(f"policy must be a Policy, such as Policy(on_dead='hold'), not {policy!r}")
     settings = Settings(

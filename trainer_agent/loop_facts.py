@@ -78,6 +78,17 @@ def check_state(state: State) -> None:
             raise TypeError(f"{name}: {error}") from None
 
 
+def check_attributes(given: Mapping[Any, Any]) -> None:
+    """Whether attributes can be sent: one that cannot would keep the whole run from its page.
+
+    Raises:
+        TypeError
+    """
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, Scalar):
+            raise TypeError(f"attributes hold texts, numbers, True, False and None by name, not {name!r}: {type(value).__name__}")
+
+
 def check_count(name: str, value: object, *, least: int = 1) -> None:
     """Whether a number of steps is one, or None.
 

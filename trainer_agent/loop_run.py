@@ -132,7 +132,7 @@ class Driver:
             self._norm = norm
             self._clock.pause()
         if loss is not None:
-            new = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
+            new = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss), dtype=torch.float64)
             self._loss = new if self._loss is None else self._loss + new
             self._losses += 1
 

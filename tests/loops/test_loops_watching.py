@@ -28,6 +28,22 @@ def taped(monkeypatch, tmp_path) -> Tape:
 # --- numbers
 
 
+@pytest.mark.parametrize("given", [{"folder": Path("x")}, {"rate": torch.tensor(1.0)}, {1: 2}, {"list": [1]}])
+def test_attributes_that_cannot_be_sent_are_refused_before_the_first_step(given, taped, tmp_path):
+    with pytest.raises(TypeError, match="attributes hold texts"):
+        Training().watch(tmp_path, attributes=given)
+
+
+def test_a_finite_loss_given_as_a_number_stays_what_it_is(taped, tmp_path):
+    training = Training()
+    with training.watch(tmp_path) as run:
+        for step in run.steps(3):
+            training.update(training.draw())
+            run.step_ended(loss=[1e39, 0.1, 1e-60][step])  # as a float32: infinite, another number, and nothing
+    assert not run.stopped
+    assert taped.series(series.LOSS) == {1: 1e39, 2: 0.1, 3: 1e-60}
+
+
 def test_a_strange_number_takes_no_other_of_its_call_along(taped, tmp_path):
     training = Training()
     with training.watch(tmp_path) as run:

@@ -30,6 +30,7 @@ from .wire.messages import Record, Report
 from .wire.vocabulary import CommandKind, CommandState, Phase
 
 HOLD_SLICE_SECONDS = 1.0
+_IN_VAIN = frozenset({CommandState.REJECTED, CommandState.FAILED})
 
 
 class Act(StrEnum):
@@ -184,7 +185,9 @@ class Control:
         return Decision(Act.ROLL_BACK, decision.reason, command=command, target=target)
 
     def report(self, command: Command, state: CommandState, step: int | None, reason: str = "") -> None:
-        """Says how far a command is."""
+        """Says how far a command is; that it comes to nothing, on the terminal too."""
+        if state in _IN_VAIN:
+            Voice().once("in vain", f"{command.kind} {state} at step {step}: {reason}")
         self.answer(command.command_id, state, step, reason)
 
     def answer(

@@ -142,6 +142,8 @@ class Session:
                 attributes | changed,
             )
         )
+        if self._ranks.leads:
+            Voice().once("rolled back", f"rolled back by command from step {target.left_step} to {step}; data: {payload.data}")
 
     # --- steps
 

@@ -64,7 +64,7 @@ class Strict:
         self._has_mode = device == "cuda"
 
     def surround(self, session: Any) -> None:
-        """All that the training calls of this session."""
+        """Puts the mode around every method of the `Session` that the training calls."""
         for part, names in WATCHED.items():
             owner = getattr(session, part) if part else session
             for name in names:

@@ -19,7 +19,7 @@ from trainer_agent.wire.vocabulary import CommandKind, CommandState, RunState
 from .runs import ENDED as RUN_ENDED
 
 DELIVER_WITHIN = timedelta(minutes=10)
-EXECUTE_WITHIN = {CommandKind.STOP: timedelta(minutes=15), CommandKind.ROLLBACK: timedelta(minutes=30)}
+EXECUTE_WITHIN = dict.fromkeys(CommandKind, timedelta(minutes=15)) | {CommandKind.ROLLBACK: timedelta(minutes=30)}
 
 _S = CommandState
 TRANSITIONS: dict[CommandState, frozenset[CommandState]] = {

@@ -21,8 +21,16 @@ class RollbackPayload:
     data: DataMode = DataMode.REPLAY
     skip_from_step: int | None = None
     skip_to_step: int | None = None
+    exclude_samples: tuple[int, ...] = ()
+    """Of `data = exclude`: sample ids, which are places in the data set."""
+    exclude_documents: tuple[str, ...] = ()
+    """Of `data = exclude`: ids of documents, all samples of which are left out, also those not seen yet."""
     max_grad_norm: float | None = None
     """None leaves clipping as it is."""
+    learning_rate_factor: float | None = None
+    """On the schedule's own rate, in place of an earlier factor; None leaves it as it is."""
+    first_sign_step: int | None = None
+    """Onset of the earliest trouble that was open when the command was made; None where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +46,5 @@ class Command:
     reason: str = ""
     issued_by: str = ""
     rollback: RollbackPayload | None = None
+    value: float | None = None
+    """Of the kinds that set something: the factor, or the norm."""

@@ -15,6 +15,7 @@ from .vocabulary import (
     CheckpointState,
     CommandKind,
     CommandState,
+    DataMode,
     EndReason,
     Phase,
     SegmentCause,
@@ -45,6 +46,10 @@ class RunStart:
     """The commands this integration can obey; a button for any other is grey."""
     incapable_because: str = ""
     """Why the missing capabilities are missing, in words for the page."""
+    data_modes: tuple[DataMode, ...] = (DataMode.REPLAY, DataMode.SKIP)
+    """What a rollback of this run can do with its data."""
+    data_modes_because: str = ""
+    """Why the missing modes are missing, in words for the page."""
     automatic_rollback: bool = False
     """Whether the script's policy lets a rule roll this run back."""
     attributes: dict[str, Scalar] = field(default_factory=dict)
@@ -100,6 +105,13 @@ class CheckpointSaved:
     sick_because: str = ""
     problem: str = ""
     save_seconds: float | None = None
+    world_size: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of python, torch, transformers and this agent, by name."""
+    signals: dict[str, float] = field(default_factory=dict)
+    """The newest value of each standard series at the save, the loss scale among them."""
+    vocabulary: str = ""
+    """What the token ids mean: size and a digest of the tokenizer, where the integration knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +157,41 @@ class Dropped:
     reason: str
 
 
-Record = SegmentStarted | CheckpointSaved | Report | RunEnded | Unable | Dropped
+@dataclass(frozen=True, slots=True)
+class SaveFailed:
+    """A checkpoint was due and could not be saved; the training went on, and all older ones are kept."""
+
+    step: int
+    time: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSamples:
+    """Which samples (and documents) went into the steps `first_step` .. `last_step` of this rank; see `wire/samples.py`."""
+
+    segment: int
+    first_step: int
+    last_step: int
+    time: float
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeChecked:
+    """What the first steps of a segment look like beside the stored curve of the one it comes from.
+
+    `findings` are clauses such as "scaler not restored"; empty when nothing was found. `steps` were compared.
+    """
+
+    segment: int
+    from_step: int
+    steps: int
+    time: float
+    findings: tuple[str, ...] = ()
+
+
+Record = SegmentStarted | CheckpointSaved | Report | RunEnded | Unable | Dropped | SaveFailed | StepSamples | ResumeChecked
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +253,8 @@ class Verdict:
     checkpoint_id: str
     state: CheckpointState
     reason: str = ""
+    pinned: bool = False
+    """A person wants it kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ class Phase(StrEnum):
     ROLLING_BACK = "rolling_back"
     HOLDING = "holding"
     """The run is dead and waits at a step boundary for a person or a rule to decide (policy `on_dead="hold"`)."""
+    PAUSED = "paused"
+    """A person has paused the training; it waits at a step boundary for a resume, a stop or a rollback."""
     ENDING = "ending"
 
 
@@ -56,6 +58,15 @@ class CommandKind(StrEnum):
 
     STOP = "stop"
     ROLLBACK = "rollback"
+    SAVE = "save"
+    """Save a checkpoint at the next step boundary."""
+    PAUSE = "pause"
+    RESUME = "resume"
+    """Go on after a pause."""
+    SET_LEARNING_RATE_FACTOR = "set_learning_rate_factor"
+    """The schedule's learning rate times a factor from now on."""
+    SET_MAX_GRAD_NORM = "set_max_grad_norm"
+    """Clip the gradients at a norm from now on."""
 
 
 class CommandState(StrEnum):
@@ -80,6 +91,8 @@ class DataMode(StrEnum):
     """The same batches again."""
     SKIP = "skip"
     """Pass over the batches of the window."""
+    EXCLUDE = "exclude"
+    """Leave named samples, or all samples of named documents, out of their batches; every other batch stays as it was."""
 
 
 class CheckpointState(StrEnum):

@@ -9,8 +9,8 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,16 @@ class Save:
     time: float
     sick_because: str = ""
     save_seconds: float | None = None
+    world_size: int = 1
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """The newest value of each standard series."""
+    vocabulary: str = ""
+    before: Mapping[str, "Stat"] = field(default_factory=dict)
+    """The files that lay in the directory when the save began and were no work of this process; see `left_behind`."""
+
+
+Stat = tuple[int, int, int, int]
+"""Size, times of content and of change in nanoseconds, number: of a file that is written anew at least one is another."""
 
 
 def inspect(save: Save) -> CheckpointSaved:
@@ -64,6 +74,9 @@ def inspect(save: Save) -> CheckpointSaved:
         directory=str(save.directory),
         sick_because=save.sick_because,
         save_seconds=save.save_seconds,
+        world_size=save.world_size,
+        signals=dict(save.signals),
+        vocabulary=save.vocabulary,
     )
     try:
         files = tuple(_describe(save.directory, path) for path in _files_of(save.directory))

@@ -7,7 +7,7 @@ so a checkpoint is inspected only once all ranks are past the save.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .checkpoints import Catalogue, Inspector
@@ -18,10 +18,14 @@ from .wire.messages import CheckpointSaved
 class Saves:
     """Thread: training. `tell` is called in a thread of the inspector too."""
 
-    def __init__(self, output_dir: Path, run_id: str, tell: Callable[[CheckpointSaved], None], *, leads: bool) -> None:
+    def __init__(
+        self, output_dir: Path, run_id: str, tell: Callable[[CheckpointSaved], None], *, leads: bool, world_size: int = 1
+    ) -> None:
         self.catalogue = Catalogue(output_dir, run_id)
         self._inspector, self._tell, self._leads = Inspector(tell), tell, leads
-        self._run_id = run_id
+        self._run_id, self._world_size = run_id, world_size
+        self.vocabulary = ""
+        """What the token ids mean, where the integration knows it; see `vocabulary`."""
         self._began = time.monotonic()
         self._due: Save | None = None
         self.is_due = False
@@ -42,13 +46,29 @@ class Saves:
             self._inspector.withdraw(self.catalogue.path_of_step(step))
         self.restart_clock()
 
-    def saved(self, step: int, segment: int, sick: str, *, wait: bool) -> str:
-        """The trainer has written the checkpoint of `step`; its id. `wait`: until `all_have_saved`."""
+    def saved(self, step: int, segment: int, sick: str, *, wait: bool, signals: Mapping[str, float] | None = None) -> str:
+        """The trainer has written the checkpoint of `step`; its id.
+
+        Args:
+            wait: until `all_have_saved`.
+            signals: the newest value of each standard series.
+        """
         directory = self.catalogue.path_of_step(step)
         self.is_due = wait
         if self._leads:
             took = time.monotonic() - self._began
-            self._due = Save(self._run_id, directory, segment, step, time.time(), sick, took)
+            self._due = Save(
+                self._run_id,
+                directory,
+                segment,
+                step,
+                time.time(),
+                sick,
+                took,
+                world_size=self._world_size,
+                signals=dict(signals or {}),
+                vocabulary=self.vocabulary,
+            )
             if not wait:
                 self.all_have_saved()
         return directory.name

@@ -62,7 +62,10 @@ class Session:
         self.decision = Decision()
         self._ranks = ranks or Ranks()
         self._monitor, self._identity, self._policy = monitor, identity, policy
-        self._saves = Saves(output_dir, identity.run_id, monitor.record, leads=self._ranks.leads)
+        self._saves = Saves(
+            output_dir, identity.run_id, monitor.record, leads=self._ranks.leads, world_size=self._ranks.world_size
+        )
+        self._signals: dict[str, float] = {}
         self._sampler = SystemSampler(gpu=lambda: probes.gpu)
         way = WayBack(
             saves=self._saves,
@@ -102,6 +105,7 @@ class Session:
         target = self._orders.take_leaving()
         self.decision = Decision()
         self._guard = guard.GuardState()
+        self._signals = {}
         self.forward_seen()
         self._step = step
         if target is not None:
@@ -194,6 +198,7 @@ class Session:
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:
             self._monitor.log(reading.values, reading.step)
+            self._signals |= reading.values
             self._guard = guard.step(self._guard, reading.facts, self._policy.skipped_steps)
 
     def _look_at_weights(self, step: int, model: torch.nn.Module) -> None:
@@ -220,7 +225,7 @@ class Session:
     def saved(self, step: int) -> None:
         """The trainer has written the checkpoint of `step`, and perhaps removed older ones."""
         together = not self._ranks.is_alone and not self._ranks.problem
-        checkpoint = self._saves.saved(step, self._segment, self._sick_because(), wait=together)
+        checkpoint = self._saves.saved(step, self._segment, self._sick_because(), wait=together, signals=self._signals)
         if self.decision.act is Act.STOP:
             self._stop_saved = checkpoint
         self._saves.settle()

@@ -22,6 +22,8 @@ LABELS = {
     "file.draft_written": "a file that replaces another is written beside it, and not on the disk yet",
     "file.draft_synced": "it is finished (on the disk, where that was asked for), under its draft's name",
     "file.renamed": "it has the name",
+    "journal.before_write": "the journal of commands has news that is not written down",
+    "journal.written": "it is written down, and not acted on",
     "identity.before_link": "the run's id is on the disk and not in its place",
     "identity.linked": "the run's id is in its place; its draft is still there",
     "spool.folder_made": "the folder of a new spool is there, empty",

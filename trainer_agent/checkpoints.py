@@ -39,14 +39,14 @@ def draft_manifest(save: Save, facts: CheckpointSaved) -> Path | None:
     return None
 
 
-def read_manifest(directory: Path, run_id: str) -> CheckpointSaved | None:
-    """The facts in the manifest; None when there is none of this run that can be read."""
+def read_manifest(directory: Path, run_id: str, name: str | None = None) -> CheckpointSaved | None:
+    """The facts in the manifest; None when there is none of this run that can be read. `name`: its own, where it was moved."""
     try:
         content = json.loads((directory / MANIFEST).read_bytes())
         facts = codec.from_json(CheckpointSaved, content["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return facts if content.get("run_id") == run_id and facts.checkpoint_id == directory.name else None
+    return facts if content.get("run_id") == run_id and facts.checkpoint_id == (name or directory.name) else None
 
 
 class Catalogue:
@@ -67,6 +67,10 @@ class Catalogue:
     def add(self, facts: CheckpointSaved) -> None:
         """Takes a checkpoint in, in place of an older one of the same id."""
         self._known[facts.checkpoint_id] = facts
+
+    def forget(self, checkpoint_id: str) -> CheckpointSaved | None:
+        """Takes one out, and gives what was known of it."""
+        return self._known.pop(checkpoint_id, None)
 
     def known(self) -> list[CheckpointSaved]:
         """All of them, oldest first: by segment, then by step."""
@@ -125,6 +129,13 @@ class Inspector:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="lossguard-checkpoints", daemon=True)
             self._thread.start()
+
+    def drop(self, directory: Path) -> bool:
+        """Stops looking at a directory that is about to be moved; whether it was waiting to be inspected."""
+        with self._changed:
+            was_wanted = self._wanted.pop(directory, None) is not None
+            self._changed.notify_all()
+            return was_wanted
 
     def withdraw(self, directory: Path) -> None:
         """Forgets what is known of a directory that is about to be written anew, its manifest first of all."""

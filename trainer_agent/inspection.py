@@ -1,23 +1,28 @@
 """What is true of a saved checkpoint: whether it is whole, what parts it has, whether its numbers are finite, and its digests.
 
 Reads files and nothing else; knows no run and no verdict. Half-written files are found by what they say of themselves: the
-trainer writes in place, and a file that can be opened may still end early.
+trainer writes in place, and a file that can be opened may still end early. All that can be said of a file's inside is taken from
+one pass over it (`scanning`); where its numbers lie it says itself (`tensor_files`), and what it is for its name (`layouts`).
 """
 
 import hashlib
 import json
-import re
-import struct
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .finite import count_nonfinite
+from . import layouts
+from .float_bits import can_count
 from .interrupts import let_pass
+from .scanning import CutShort, Scanned, scan
+from .tensor_files import Contents, Incomplete, read_safetensors, read_torch
 from .wire.messages import CheckpointFile, CheckpointSaved
 from .wire.vocabulary import CheckpointState
 
@@ -25,19 +30,7 @@ MANIFEST = "lossguard.json"
 """Our own file in a checkpoint, and no part of it."""
 MOST_FILES = 10_000
 
-_ZIPPED = re.compile(r"(optimizer|scheduler|scaler)\.pt|rng_state(_\d+)?\.pth|pytorch_model.*\.bin|training_args\.bin")
-_PARTS = {
-    "model": re.compile(r"(model|adapter_model)(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin"),
-    "optimizer": re.compile(r"optimizer\.pt"),
-    "scheduler": re.compile(r"scheduler\.pt"),
-    "scaler": re.compile(r"scaler\.pt"),
-    "rng": re.compile(r"rng_state(_\d+)?\.pth"),
-    "position": re.compile(r"trainer_state\.json"),
-}
-
-
-class Incomplete(Exception):  # noqa: N818  reads as what it says
-    """The checkpoint is not whole. The text says which file and why."""
+parts_of = layouts.parts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +57,36 @@ Stat = tuple[int, int, int, int]
 
 
 def inspect(save: Save) -> CheckpointSaved:
-    """The facts of the checkpoint in `save.directory`: complete, or corrupt with the problem. Reads all of it."""
-    bare = CheckpointSaved(
+    """The facts of the checkpoint in `save.directory`: complete, or corrupt with the problem. Reads all of it, once."""
+    bare = _known_before(save)
+    try:
+        paths = _files_of(save.directory)
+        earlier = left_behind(save.directory, save.before)
+        try:
+            contents, problem = check_whole(save.directory, save.step, save.world_size, earlier), ""
+        except Incomplete as fault:
+            contents, problem = {}, str(fault)
+        scanned = {name: _scan(path, contents.get(name)) for name, path in paths.items()}
+    except Incomplete as fault:
+        return replace(bare, problem=str(fault))
+    except OSError as error:
+        return replace(bare, problem=f"cannot be read: {error.strerror or error}")
+    files = tuple(CheckpointFile(name, found.size_bytes, found.sha256) for name, found in scanned.items())
+    own = [name for name in paths if name not in earlier]
+    bare = replace(bare, files=files, size_bytes=sum(f.size_bytes for f in files), parts=parts_of(own))
+    if problem:
+        return replace(bare, problem=problem)
+    return replace(
+        bare,
+        state=CheckpointState.COMPLETE,
+        nonfinite_weights=_count("model", own, contents, scanned),
+        nonfinite_optimizer=_count("optimizer", own, contents, scanned),
+        problem=f"{earlier[0]} was there before the save and is no part of it" if earlier else "",
+    )
+
+
+def _known_before(save: Save) -> CheckpointSaved:
+    return CheckpointSaved(
         checkpoint_id=save.directory.name,
         segment=save.segment,
         step=save.step,
@@ -75,49 +96,185 @@ def inspect(save: Save) -> CheckpointSaved:
         sick_because=save.sick_because,
         save_seconds=save.save_seconds,
         world_size=save.world_size,
+        versions=versions(),
         signals=dict(save.signals),
         vocabulary=save.vocabulary,
     )
+
+
+def versions() -> dict[str, str]:
+    """Of python, torch, this agent, and transformers and accelerate where they are in use."""
+    found = {"python": platform.python_version(), "torch": str(torch.__version__), "lossguard": _own_version()}
+    for name in ("transformers", "accelerate"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            found[name] = version
+    return found
+
+
+@cache
+def _own_version() -> str:
     try:
-        files = tuple(_describe(save.directory, path) for path in _files_of(save.directory))
-        bare = replace(bare, files=files, size_bytes=sum(f.size_bytes for f in files), parts=parts_of(f.path for f in files))
-        check_whole(save.directory, save.step)
-        return replace(
-            bare,
-            state=CheckpointState.COMPLETE,
-            nonfinite_weights=_count_weights(save.directory),
-            nonfinite_optimizer=_count_optimizer(save.directory),
-        )
-    except Incomplete as problem:
-        return replace(bare, problem=str(problem))
-    except OSError as error:
-        return replace(bare, problem=f"cannot be read: {error.strerror or error}")
+        return metadata.version("lossguard")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
-def parts_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Which parts of the training state files of these names hold."""
-    present = list(names)
-    return tuple(part for part, pattern in _PARTS.items() if any(pattern.fullmatch(name) for name in present))
+def _scan(path: Path, contents: Contents | None) -> Scanned:
+    try:
+        return scan(path, (contents.regions or ()) if contents is not None and can_count else ())
+    except CutShort:
+        raise Incomplete(f"{path.name} was cut off while it was read") from None
 
 
-def check_whole(directory: Path, step: int) -> None:
-    """That every file says of itself that it is all there.
+def _count(part: str, names: Iterable[str], contents: Mapping[str, Contents], scanned: Mapping[str, Scanned]) -> int | None:
+    """None where there is none, or one of its files does not tell where its numbers are."""
+    files = [name for name in names if layouts.part_of(name) == part]
+    if not can_count or not files or any(contents[name].regions is None for name in files):
+        return None
+    return sum(scanned[name].nonfinite for name in files)
+
+
+# --- whole
+
+
+def check_whole(directory: Path, step: int, world_size: int = 1, earlier: Iterable[str] = ()) -> dict[str, Contents]:
+    """That every file says of itself that it is all there, and what it is for; what is in those that tell, by name.
+
+    Args:
+        earlier: files that are no work of this save, so not to be taken for parts of it.
 
     Raises:
         Incomplete, OSError
     """
-    names = [path.name for path in _files_of(directory)]
-    if "model" not in parts_of(names):
+    left = set(earlier)
+    paths = {name: path for name, path in _files_of(directory).items() if name not in left}
+    if doubtful := next((name for name in sorted(left) if layouts.part_of(name) == "model"), None):
+        raise Incomplete(f"{doubtful} was there before the save, which did not write it: two sets of weights lie here")
+    if "model" not in parts_of(paths):
         raise Incomplete("there are no weights in it")
-    for name in names:
-        if name.endswith(".safetensors"):
-            _check_safetensors(directory / name)
-        elif _ZIPPED.fullmatch(name):
-            _check_zip(directory / name)
-        elif name.endswith(".index.json"):
-            _check_shards(directory / name)
-    if "trainer_state.json" in names:
-        _check_position(directory / "trainer_state.json", step)
+    if missing := layouts.missing_by_name(paths, world_size):
+        raise Incomplete(f"{missing} is missing")
+    contents = {name: found for name, path in paths.items() if (found := _contents(name, path)) is not None}
+    for name, path in paths.items():
+        if name.endswith(".index.json"):
+            _check_index(path, contents)
+        elif name == "trainer_state.json":
+            _check_position(path, step)
+    return contents
+
+
+def _contents(name: str, path: Path) -> Contents | None:
+    """What is in a file of tensors; None for one of another kind."""
+    if name.endswith(".safetensors"):
+        return read_safetensors(path)
+    if not layouts.is_torch_file(name):
+        return None
+    found, part = read_torch(path), layouts.part_of(name)
+    kind = _kind_of(found)
+    if part is not None and kind is not None and kind != part and (kind != "model" or part == "optimizer"):
+        raise Incomplete(f"{name} holds the state of the {kind}, where the {part}'s belongs")
+    return found
+
+
+def _kind_of(contents: Contents) -> str | None:
+    """Which part a state is by its keys; None where they do not tell."""
+    if contents.only_tensors:
+        return "model"
+    return next((kind for kind, keys in _KEYS if keys <= contents.names), None)
+
+
+_KEYS = (
+    ("optimizer", frozenset({"param_groups"})),
+    ("scaler", frozenset({"scale", "growth_factor"})),
+    ("scheduler", frozenset({"last_epoch"})),
+    ("rng", frozenset({"python", "numpy", "cpu"})),
+    ("rng", frozenset({"rng", "order"})),
+    ("rng", frozenset({"random_state", "torch_manual_seed"})),
+)
+
+
+def _check_index(path: Path, contents: Mapping[str, Contents]) -> None:
+    """That each shard is there, and holds the tensors that the index looks for in it."""
+    try:
+        homes = {str(name): str(shard) for name, shard in json.loads(path.read_bytes())["weight_map"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Incomplete(f"{path.name} cannot be understood") from None
+    for name, shard in homes.items():
+        found = contents.get(shard)
+        if found is None:
+            raise Incomplete(f"{shard} is missing")
+        if found.regions is not None and name not in found.names:
+            raise Incomplete(f"{shard} does not hold {name[:200]}, which the index looks for in it")
+
+
+def _check_position(path: Path, step: int) -> None:
+    try:
+        found = json.loads(path.read_bytes())["global_step"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Incomplete(f"{path.name} cannot be understood") from None
+    if found != step:
+        raise Incomplete(f"{path.name} is of step {found}, not {step}")
+
+
+# --- files
+
+
+def _files_of(directory: Path) -> dict[str, Path]:
+    """All files by their path in the directory, but for our own."""
+    found = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != MANIFEST]
+    if len(found) > MOST_FILES:
+        raise Incomplete(f"holds {len(found)} files, more than a checkpoint can")
+    return {path.relative_to(directory).as_posix(): path for path in found}
+
+
+def stats_of(directory: Path, older_than: float) -> dict[str, Stat]:
+    """The files that lie in a directory about to be saved into and are older than `older_than`, seconds since the epoch.
+
+    Empty where there is no such directory, as nearly always.
+    """
+    try:
+        stats = {name: stat_of(path) for name, path in _files_of(directory).items()} if directory.is_dir() else {}
+    except (OSError, Incomplete):
+        return {}
+    return {name: stat for name, stat in stats.items() if stat[1] < older_than * 1e9}
+
+
+def stat_of(path: Path) -> Stat:
+    """What changes when a file is written."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+
+
+def left_behind(directory: Path, before: Mapping[str, Stat]) -> list[str]:
+    """Those parts of a checkpoint that are as they were before the save, which therefore did not write them.
+
+    No clock is asked: a file that the save wrote has another stat than before, whatever the clock of the disk says.
+    """
+    parts = [name for name in before if layouts.part_of(name) or name.endswith(".index.json")]
+    return sorted(name for name in parts if (directory / name).is_file() and stat_of(directory / name) == before[name])
+
+
+def changed_file(facts: CheckpointSaved, directory: Path, give_up: Callable[[], bool] = lambda: False) -> str:
+    """What is no longer as the manifest has it, in words; empty when every file is. Reads all of them.
+
+    Raises:
+        Cancelled: `give_up`, asked between pieces, said so.
+    """
+    for file in facts.files:
+        path = directory / file.path
+        try:
+            same = path.stat().st_size == file.size_bytes and scan(path, (), give_up).sha256 == file.sha256
+        except FileNotFoundError:
+            return f"{file.path} is missing"
+        except OSError as error:
+            return f"{file.path} cannot be read ({error.strerror or error})"
+        if not same:
+            return f"{file.path} has changed since it was saved"
+    return ""
+
+
+# --- weights
 
 
 def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
@@ -133,12 +290,15 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
 def stored_weights(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """The weights in the files of a checkpoint, by name in order, one at a time; in safetensors tied ones once.
 
+    Of several models that accelerate has saved, those of the first.
+
     Raises:
         Incomplete: there are none, or none that can be read without running code of theirs.
     """
-    paths = sorted(directory.glob("*.safetensors"))
+    named = sorted(path for path in directory.iterdir() if layouts.is_weights(path.name))
+    paths = [path for path in named if path.suffix == ".safetensors"]
     if not paths:
-        yield from _pickled_weights(sorted(directory.glob("pytorch_model*.bin")))
+        yield from _pickled_weights(named)
         return
     from safetensors import safe_open
 
@@ -163,103 +323,3 @@ def _pickled_weights(paths: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
     if not tensors:
         raise Incomplete("its weights are kept neither as safetensors nor as pytorch_model.bin")
     yield from sorted(tensors.items())
-
-
-def changed_file(facts: CheckpointSaved, directory: Path) -> str:
-    """What is no longer as the manifest has it, in words; empty when every file is."""
-    for file in facts.files:
-        path = directory / file.path
-        try:
-            same = path.stat().st_size == file.size_bytes and _sha256(path) == file.sha256
-        except OSError as error:
-            return f"{file.path} cannot be read ({error.strerror or error})"
-        if not same:
-            return f"{file.path} has changed since it was saved"
-    return ""
-
-
-def _files_of(directory: Path) -> list[Path]:
-    found = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != MANIFEST]
-    if len(found) > MOST_FILES:
-        raise Incomplete(f"holds {len(found)} files, more than a checkpoint can")
-    return found
-
-
-def _describe(directory: Path, path: Path) -> CheckpointFile:
-    return CheckpointFile(path.relative_to(directory).as_posix(), path.stat().st_size, _sha256(path))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _check_safetensors(path: Path) -> None:
-    """Source: the safetensors format; 8 bytes of header length, the header, then data up to the last offset."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        prefix = file.read(8)
-        length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
-        if 8 + length > size:
-            raise Incomplete(f"{path.name} ends inside its header")
-        try:
-            entries = json.loads(file.read(length))
-            end = max((e["data_offsets"][1] for name, e in entries.items() if name != "__metadata__"), default=0)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-            raise Incomplete(f"{path.name} has a header that makes no sense") from None
-    if 8 + length + end != size:
-        raise Incomplete(f"{path.name} has {size} bytes where its header wants {8 + length + end}")
-
-
-def _check_zip(path: Path) -> None:
-    try:
-        zipfile.ZipFile(path).close()
-    except zipfile.BadZipFile:
-        raise Incomplete(f"{path.name} is cut off or no torch file") from None
-
-
-def _check_shards(path: Path) -> None:
-    try:
-        shards = set(json.loads(path.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise Incomplete(f"{path.name} cannot be understood") from None
-    missing = sorted(shard for shard in shards if not (path.parent / str(shard)).is_file())
-    if missing:
-        raise Incomplete(f"{missing[0]} is missing")
-
-
-def _check_position(path: Path, step: int) -> None:
-    try:
-        found = json.loads(path.read_bytes())["global_step"]
-    except (ValueError, KeyError, TypeError):
-        raise Incomplete(f"{path.name} cannot be understood") from None
-    if found != step:
-        raise Incomplete(f"{path.name} is of step {found}, not {step}")
-
-
-def _count_weights(directory: Path) -> int | None:
-    try:
-        return sum(count_nonfinite(tensor) for _, tensor in stored_weights(directory))
-    except Incomplete:
-        return None
-
-
-def _count_optimizer(directory: Path) -> int | None:
-    """None when there is no optimizer, or one that only its own code can read."""
-    try:
-        state = torch.load(directory / "optimizer.pt", map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:
-        let_pass(error)
-        return None
-    return sum(count_nonfinite(tensor) for tensor in _tensors(state))
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)

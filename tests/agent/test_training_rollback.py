@@ -137,7 +137,7 @@ def lose(name):
     [
         (break_file("model.safetensors"), CommandState.FAILED, "model.safetensors has changed since it was saved"),
         (break_file("optimizer.pt"), CommandState.FAILED, "optimizer.pt has changed since it was saved"),
-        (lose("scaler.pt"), CommandState.FAILED, "scaler.pt cannot be read"),
+        (lose("scaler.pt"), CommandState.FAILED, "scaler.pt is missing"),
         (vanish, CommandState.REJECTED, "no checkpoint of this run"),
     ],
 )

@@ -32,6 +32,7 @@ import torch
 from . import ends, loop_facts
 from .config import Config
 from .harmless import go_on, quietly, tell
+from .loop_accelerate import AcceleratedState, check_accelerator
 from .loop_open import Settings
 from .loop_run import Driver
 from .loop_state import HalfLoaded, State
@@ -56,6 +57,7 @@ def watch(
     total_steps: int | None = None,
     resume: bool = False,
     also: Mapping[str, Any] | None = None,
+    accelerator: Any = None,
     policy: Policy | None = None,
     attributes: Mapping[str, Scalar] | None = None,
     url: str | None = None,
@@ -75,6 +77,8 @@ def watch(
             none.
         also: more things whose state belongs to the training, by name: a second optimizer, an average of the weights, a
             generator. With `state_dict()` and `load_state_dict()`, or random generators of Python, torch or NumPy.
+        accelerator: checkpoints are saved by its `save_state` and loaded by its `load_state`, with all that is registered with
+            it, so that they serve without LossGuard, too. Without it LossGuard saves the parts named here by itself.
         policy: what the run obeys, and what becomes of it when it is dead; the default stops a dead run.
         attributes: what the page shows of the run beyond what is seen of it.
         url, token, project, name: where to send, and as what; else `LOSSGUARD_*`, else the file of `lossguard login`.
@@ -86,8 +90,11 @@ def watch(
     is_prepared = hasattr(optimizer, "gradient_state")
     scaler = getattr(optimizer, "scaler", None) if scaler is None and is_prepared else scaler
     in_use = scaler is not None and (not hasattr(scaler, "is_enabled") or scaler.is_enabled())
-    state = State(model, optimizer, scheduler, scaler if in_use else None, also if also is not None else {})
+    parts = (model, optimizer, scheduler, scaler if in_use else None, also if also is not None else {})
+    state = State(*parts) if accelerator is None else AcceleratedState(*parts, accelerator)
     loop_facts.check_state(state)
+    if isinstance(state, AcceleratedState):
+        check_accelerator(state)
     for what, count in (("save_every", save_every), ("keep", keep), ("total_steps", total_steps)):
         loop_facts.check_count(what, count)
     loop_facts.check_attributes(attributes or {})

@@ -16,9 +16,10 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,6 +32,10 @@ POSITION = "trainer_state.json"
 
 class CannotLoad(Exception):  # noqa: N818  reads as what it says
     """The checkpoint does not fit this training, and nothing was touched. The text is the reason."""
+
+
+class Damaged(CannotLoad):
+    """It cannot be read at all, so an older one may do."""
 
 
 class HalfLoaded(RuntimeError):  # noqa: N818  reads as what it says
@@ -54,8 +59,9 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A checkpoint in memory."""
+    """A checkpoint in memory, or found fit to be loaded from `directory`."""
 
+    directory: Path
     step: int
     where: Where
     rng: dict[str, Any]
@@ -72,11 +78,11 @@ class State:
     scaler: Any = None
     also: Mapping[str, Any] = field(default_factory=dict)
 
-    def save(self, directory: Path, step: int, where: Where, random_states: Sequence[bytes]) -> None:
-        """Writes all parts into an empty folder, each to the disk. Waits for the GPU.
+    shares_save: ClassVar[bool] = False
+    """Whether every rank takes part in `save_parts`; else rank 0 alone calls it."""
 
-        Args:
-            random_states: `random_state()` of each rank, by rank.
+    def save_parts(self, directory: Path) -> None:
+        """Writes the parts into an empty folder, each to the disk. Waits for the GPU.
 
         Raises:
             OSError, RuntimeError
@@ -90,10 +96,14 @@ class State:
             parts["scaler.pt"] = self.scaler.state_dict()
         if self.also:
             parts["also.pt"] = {name: doors(thing)[0]() for name, thing in self.also.items()}
-        for name, part in parts.items():
-            with (directory / name).open("wb") as file:
-                torch.save(part, file)
-                _to_disk(file)
+        save_each(directory, parts)
+
+    def save_place(self, directory: Path, step: int, where: Where, random_states: Sequence[bytes]) -> None:
+        """Writes what is not the parts' own: the step, the place in the data, and `random_state()` of each rank, by rank.
+
+        Raises:
+            OSError
+        """
         for rank, state in enumerate(random_states):
             _write(directory / _random_name(rank, len(random_states)), state)
         place, told = where.place, {"global_step": step, "loop": where.loop, "kind": where.kind}
@@ -103,36 +113,40 @@ class State:
         """The checkpoint in memory, as this rank wants it and found to fit this training.
 
         Raises:
-            CannotLoad
+            CannotLoad, Damaged
         """
+        ranks = len(list(directory.glob("rng_state*.pth")))
+        if ranks and not (directory / _random_name(rank, world_size)).exists():
+            raise CannotLoad(
+                f"{directory.name} is not of this training: it was saved by {ranks} ranks, and here are {world_size}"
+            )
         try:
             position = json.loads((directory / POSITION).read_bytes())
-            parts = {path.stem: _load(path) for path in sorted(directory.glob("*.pt"))}
-            parts["model"] = _load(directory / "pytorch_model.bin")
-            random_state = _load(directory / _random_name(rank, world_size))
+            random_state = load(directory / _random_name(rank, world_size))
             place = Place(int(position["epoch"]), int(position["batches"]), random_state["order"])
             where = Where(place, int(position["loop"]), str(position["kind"]))
-            stored = Stored(int(position["global_step"]), where, random_state["rng"], parts)
-            unlike = next(self._differences(parts), "")
+            parts = self._read_parts(directory)
+            stored = Stored(directory, int(position["global_step"]), where, random_state["rng"], parts)
+            difference = next(self._differences(stored, rank), "")
         except Exception as error:
             let_pass(error)
             why = str(error).splitlines() or [""]
-            raise CannotLoad(f"{directory.name} cannot be loaded: {type(error).__name__}: {why[0][:200]}") from None
+            raise Damaged(f"{directory.name} cannot be loaded: {type(error).__name__}: {why[0][:200]}") from None
         if place.batches and place.order is None:
-            raise CannotLoad(f"{directory.name} does not hold the order of its epoch")
-        if unlike:
-            raise CannotLoad(f"{directory.name} is not of this training: {unlike}")
+            raise Damaged(f"{directory.name} does not hold the order of its epoch")
+        if difference:
+            raise CannotLoad(f"{directory.name} is not of this training: {difference}")
         return stored
 
-    def _differences(self, parts: Mapping[str, Any]) -> Iterator[str]:
-        here = self.model.state_dict()
-        yield from (f"the model has no {name}" for name in parts["model"] if name not in here)
-        for name, value in here.items():
-            found = parts["model"].get(name)
-            if found is None:
-                yield f"it has no {name}"
-            elif isinstance(value, torch.Tensor) and (found.shape, found.dtype) != (value.shape, value.dtype):
-                yield f"{name} is {tuple(found.shape)} {found.dtype} there and {tuple(value.shape)} {value.dtype} here"
+    def _read_parts(self, directory: Path) -> dict[str, Any]:
+        parts = {path.stem: load(path) for path in sorted(directory.glob("*.pt"))}
+        return parts | {"model": load(directory / "pytorch_model.bin")}
+
+    def _differences(self, stored: Stored, rank: int) -> Iterator[str]:
+        del rank
+        parts = stored.parts
+        found = {name: (value.shape, value.dtype) for name, value in parts["model"].items() if isinstance(value, torch.Tensor)}
+        yield from unlike(self.model, found, set(parts["model"]))
         for name, thing in (("scaler", self.scaler), ("scheduler", self.scheduler)):
             if bool(parts.get(name)) is not (thing is not None):
                 yield f"there is {'no' if thing is not None else 'a'} {name} in it"
@@ -182,8 +196,29 @@ def doors(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], object]]:
     raise TypeError(f"a {type(thing).__name__} has no state_dict() and load_state_dict(), and is no random generator")
 
 
-def _load(path: Path) -> Any:
+def unlike(model: torch.nn.Module, found: Mapping[str, tuple[Any, Any]], names: AbstractSet[str]) -> Iterator[str]:
+    """In what stored weights are not those of a model: their names, and shape and type of each tensor, by name."""
+    here = model.state_dict()
+    yield from (f"the model has no {name}" for name in names if name not in here)
+    for name, value in here.items():
+        if name not in names:
+            yield f"it has no {name}"
+        elif isinstance(value, torch.Tensor) and found.get(name) != (value.shape, value.dtype):
+            shape, kind = found.get(name, ((), "something else"))
+            yield f"{name} is {tuple(shape)} {kind} there and {tuple(value.shape)} {value.dtype} here"
+
+
+def load(path: Path) -> Any:
+    """The content of a torch file, on the CPU; runs no code of it."""
     return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def save_each(directory: Path, parts: Mapping[str, Any]) -> None:
+    """Writes each part to the disk, by file name."""
+    for name, part in parts.items():
+        with (directory / name).open("wb") as file:
+            torch.save(part, file)
+            _to_disk(file)
 
 
 def _random_name(rank: int, world_size: int) -> str:

@@ -1,7 +1,11 @@
 """What the ranks of a hand-written training do together with its files: write one checkpoint, and agree that all can load one.
 
 Rank 0 writes, with the random states of all. All ranks call each method, at the same step.
+
+    gather random states -> rank 0 makes a draft -> (all save into it, where the layout is accelerate's) -> rank 0 renames it
 """
+
+from pathlib import Path
 
 from .agreement import joined
 from .interrupts import let_pass
@@ -16,6 +20,7 @@ class Together:
 
     def __init__(self, ranks: Ranks, folder: Folder, state: State, voice: Voice) -> None:
         self._ranks, self._folder, self._state, self._voice = ranks, folder, state, voice
+        self._has_called = False
 
     @property
     def is_alone(self) -> bool:
@@ -27,7 +32,7 @@ class Together:
         try:
             states = [where.random_state()]
             states = states if self.is_alone else self._ranks.gather(states[0])
-            problem = self._lead(step, where, states) if self._ranks.leads else ""
+            problem = self._lead(step, where, states) if self._ranks.leads else self._follow()
             said = problem.encode() if self.is_alone else self._ranks.share(problem.encode() if self._ranks.leads else None)
         except Exception as error:
             let_pass(error)
@@ -36,11 +41,41 @@ class Together:
 
     def _lead(self, step: int, where: Where, states: list[bytes]) -> str:
         """What went wrong; empty when nothing did."""
+        self._has_called = not self._state.shares_save or self.is_alone
         try:
-            self._folder.write(step, lambda draft: self._state.save(draft, step, where, states))
+            self._folder.write(step, lambda draft: self._fill(draft, step, where, states))
         except Exception as error:
             let_pass(error)
+            if not self._has_called:
+                self._ranks.share(b"")
             return self._say(step, error)
+        return ""
+
+    def _fill(self, draft: Path, step: int, where: Where, states: list[bytes]) -> None:
+        if self._has_called:
+            self._state.save_parts(draft)
+        else:
+            self._has_called = True
+            self._ranks.share(draft.name.encode())
+            if problem := self.problem(self._save_parts(draft)):
+                raise OSError(problem)
+        self._state.save_place(draft, step, where, states)
+
+    def _follow(self) -> str:
+        """Takes part in the save where all ranks do."""
+        if self._state.shares_save and not self.is_alone and (name := self._ranks.share()):
+            self.problem(self._save_parts(self._folder.path / name.decode()))
+        return ""
+
+    def _save_parts(self, draft: Path) -> str:
+        """What went wrong on this rank; no rank may be left alone with the others' calls, so it is not raised."""
+        try:
+            if not draft.is_dir():
+                return f"{draft.parent} is not the folder that rank 0 writes to; all ranks must share it"
+            self._state.save_parts(draft)
+        except Exception as error:
+            let_pass(error)
+            return str(error) or type(error).__name__
         return ""
 
     def _say(self, step: int, error: Exception) -> str:

@@ -22,7 +22,11 @@ from trainer_agent.wire.crash import LABELS
 KILLED = -signal.SIGKILL
 ENDLESS = 20_000
 SERVER_LABELS = tuple(label for label in LABELS if label.startswith("server."))
-TRAINER_LABELS = tuple(label for label in LABELS if not label.startswith("server."))
+CHECKPOINT_LABELS = tuple(
+    label for label in LABELS if label.partition(".")[0] in ("save", "manifest", "rotate", "journal", "rollback", "stop")
+)
+"""Reached by a training only, not by what is recorded and sent."""
+TRAINER_LABELS = tuple(label for label in LABELS if label not in {*SERVER_LABELS, *CHECKPOINT_LABELS})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kill_history import Stored, judge
 from kill_kit import Server, lives_of
-from kill_sweep import SERVER_LABELS, Fate, Sweep, kill_server_at, server_cases, trainer_cases
+from kill_sweep import SERVER_LABELS, TRAINER_LABELS, Fate, Sweep, kill_server_at, server_cases, trainer_cases
 from kill_victims import SERIES, known
 
 from trainer_agent.wire.crash import LABELS
@@ -45,7 +45,7 @@ def test_a_trainer_killed_at_every_label_and_at_any_moment_loses_nothing_acknowl
     problems = [fate.problem for fate in sweep.fates if fate.problem]
     found = sweep.verdicts()
     verdicts = [verdict for _, verdict, _ in found]
-    labels = [label for label in LABELS if label not in SERVER_LABELS]
+    labels = list(TRAINER_LABELS)
     hit = {fate.case.at.partition(":")[0] for fate in sweep.fates if fate.case and not fate.problem}
     show(capsys, "trainer", labels, hit)
     assert not problems, "\n".join(problems)

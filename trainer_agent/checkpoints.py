@@ -7,22 +7,24 @@ another run, is no checkpoint of this run. It states facts (see `inspection`); t
 the directory and is looked up in the catalogue, so no path ever comes from outside.
 """
 
+import errno
 import json
 import os
 import re
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
 
+from . import told
 from .config import write_draft
-from .inspection import MANIFEST, Save, inspect
+from .inspection import MANIFEST, Save
 from .wire import codec
 from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CheckpointState
 
+_BROKEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""What a disk says that did not take what was written; anything else only says that it cannot be asked."""
 _ID = re.compile(r"checkpoint-[0-9]{1,15}")
 
 
@@ -49,6 +51,35 @@ def read_manifest(directory: Path, run_id: str, name: str | None = None) -> Chec
     return facts if content.get("run_id") == run_id and facts.checkpoint_id == (name or directory.name) else None
 
 
+def put_on_disk(facts: CheckpointSaved, directory: Path) -> CheckpointSaved:
+    """Has all files of a checkpoint on the disk before a manifest speaks of them; corrupt where the disk fails to take one."""
+    for file in facts.files:
+        try:
+            _sync(directory / file.path)
+        except OSError as error:
+            if error.errno in _BROKEN:
+                return replace(facts, state=CheckpointState.CORRUPT, problem=f"{file.path} does not get to the disk ({error})")
+    for folder in {(directory / file.path).parent for file in facts.files}:
+        with suppress(OSError):
+            _sync(folder)
+    return facts
+
+
+def sync_folders(directory: Path) -> None:
+    """Has the names in a checkpoint on the disk, and its own."""
+    for folder in (directory, directory.parent):
+        with suppress(OSError):
+            _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class Catalogue:
     """The checkpoints of one run under its output directory, by id. Not for several threads."""
 
@@ -56,13 +87,16 @@ class Catalogue:
         self._root = output_dir
         self._run_id = run_id
         self._known: dict[str, CheckpointSaved] = {}
+        self.at_forget: Callable[[str], object] = lambda _: None
+        """Called with the id of each that is taken out."""
 
     def load(self) -> None:
         """Takes up the checkpoints that an earlier life of the run left."""
+        entries = told.read(self._root, self._run_id)
         for directory in sorted(self._root.glob("checkpoint-*")):
             facts = read_manifest(directory, self._run_id) if is_id(directory.name) else None
             if facts is not None:
-                self._known[facts.checkpoint_id] = facts
+                self._known[facts.checkpoint_id] = told.condemned(facts, entries.get(facts.checkpoint_id))
 
     def add(self, facts: CheckpointSaved) -> None:
         """Takes a checkpoint in, in place of an older one of the same id."""
@@ -70,6 +104,7 @@ class Catalogue:
 
     def forget(self, checkpoint_id: str) -> CheckpointSaved | None:
         """Takes one out, and gives what was known of it."""
+        self.at_forget(checkpoint_id)
         return self._known.pop(checkpoint_id, None)
 
     def known(self) -> list[CheckpointSaved]:
@@ -93,104 +128,3 @@ class Catalogue:
     def path_of_step(self, step: int) -> Path:
         """Where the trainer puts the checkpoint of a step."""
         return self._root / f"checkpoint-{step}"
-
-    def take_vanished(self, now: float) -> list[CheckpointSaved]:
-        """Those whose directory is gone, as deleted; each is told once."""
-        gone = [facts for name, facts in self._known.items() if not (self._root / name).is_dir()]
-        for facts in gone:
-            del self._known[facts.checkpoint_id]
-        return [replace(f, state=CheckpointState.DELETED, time=now, files=(), problem="its directory is gone") for f in gone]
-
-
-class Inspector:
-    """Inspects checkpoints in a thread of its own, at low priority, writes their manifests and tells of them there.
-
-    `tell` is called in that thread.
-
-    Thread: `submit`, `withdraw`, `take_done` and `wait` are for the training thread; only `wait` blocks.
-    """
-
-    def __init__(self, tell: Callable[[CheckpointSaved], None]) -> None:
-        self._tell = tell
-        self._jobs: SimpleQueue[tuple[int, Save] | None] = SimpleQueue()
-        self._done: SimpleQueue[CheckpointSaved] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._wanted: dict[Path, int] = {}
-        self._number = 0
-        self._changed = threading.Condition(self._lock)
-        self._thread: threading.Thread | None = None
-
-    def submit(self, save: Save) -> None:
-        """Queues a checkpoint that the trainer has just written."""
-        with self._lock:
-            self._number += 1
-            self._wanted[save.directory] = self._number
-            self._jobs.put((self._number, save))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="lossguard-checkpoints", daemon=True)
-            self._thread.start()
-
-    def drop(self, directory: Path) -> bool:
-        """Stops looking at a directory that is about to be moved; whether it was waiting to be inspected."""
-        with self._changed:
-            was_wanted = self._wanted.pop(directory, None) is not None
-            self._changed.notify_all()
-            return was_wanted
-
-    def withdraw(self, directory: Path) -> None:
-        """Forgets what is known of a directory that is about to be written anew, its manifest first of all."""
-        with self._lock:
-            self._wanted.pop(directory, None)
-            with suppress(OSError):
-                (directory / MANIFEST).unlink(missing_ok=True)
-            self._changed.notify_all()
-
-    def take_done(self) -> list[CheckpointSaved]:
-        """Those inspected since the last call, oldest first."""
-        done = []
-        with suppress(Empty):
-            while True:
-                done.append(self._done.get_nowait())
-        return done
-
-    def wait(self, timeout_seconds: float) -> bool:
-        """Whether nothing is left to inspect within the limit."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._wanted, timeout_seconds)
-
-    def close(self) -> None:
-        """Lets the thread end after what is queued."""
-        self._jobs.put(None)
-        self._thread = None
-
-    def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # on Linux this lowers the thread alone
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        while (job := self._jobs.get()) is not None:
-            self._inspect(*job)
-
-    def _inspect(self, number: int, save: Save) -> None:
-        if self._wanted.get(save.directory) != number:
-            return
-        try:
-            facts = inspect(save)
-        except Exception as error:
-            facts = CheckpointSaved(
-                save.directory.name,
-                save.segment,
-                save.step,
-                save.time,
-                CheckpointState.CORRUPT,
-                problem=f"cannot be read: {error}",
-            )
-        draft = draft_manifest(save, facts)  # not under the lock, for which a training that saves again would wait
-        with self._changed:
-            is_wanted = self._wanted.get(save.directory) == number
-            if draft is not None:
-                with suppress(OSError):
-                    draft.replace(save.directory / MANIFEST) if is_wanted else draft.unlink()
-            if is_wanted:
-                self._done.put(facts)
-                self._tell(facts)  # at once: the training may stand still for long
-                del self._wanted[save.directory]
-                self._changed.notify_all()

@@ -11,12 +11,13 @@ from training_kit import At, Book, Rows, Tape, tape, trainer, until, weights
 from transformers import Trainer, TrainerCallback
 
 from trainer_agent import identity, rollback, session, way_back
-from trainer_agent.checkpoints import Catalogue, Inspector, is_id
+from trainer_agent.checkpoints import is_id
 from trainer_agent.config import Config
 from trainer_agent.data_plan import FILE_NAME, DataPlan
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.identity import Identity
 from trainer_agent.inspection import MANIFEST, Save
+from trainer_agent.inspector import Inspector
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.policy import Policy
 from trainer_agent.voice import Voice
@@ -87,7 +88,7 @@ def test_the_end_is_told_even_when_the_checkpoints_cannot_be_looked_at(taped, tm
     def broken(*args, **kwargs):
         raise RuntimeError("broken inside")
 
-    monkeypatch.setattr(Catalogue, "take_vanished", broken)
+    monkeypatch.setattr(Inspector, "take_done", broken)
     guarded_train(trainer(tmp_path, max_steps=2))
     assert taped.end.reason is EndReason.FINISHED
     assert not [thread.name for thread in threading.enumerate() if thread.name == "lossguard-spool"]

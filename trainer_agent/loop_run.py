@@ -8,20 +8,18 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-import torch
-
 from . import ends, loop_facts, loop_rng
 from .control import Act, Decision
 from .data_plan import CannotSkip, Cut
 from .harmless import go_on, last_word, tell
-from .interrupts import let_pass
+from .loop_back import Back
 from .loop_data import END, Batches, Draws, Feed
 from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
+from .loop_numbers import StepNumbers
 from .loop_open import Opened, Settings, begin, take_up
-from .loop_state import CannotLoad, HalfLoaded, State, Stored, Where
+from .loop_state import State, Stored, Where
 from .loop_together import Together
-from .rollback import Target
 from .session import Attributes, Session
 from .voice import Voice
 from .wire.vocabulary import EndReason, Phase
@@ -39,13 +37,12 @@ class Driver:
         self._folder, self._clock = Folder(settings.output_dir), StepClock()
         self._feed: Feed = Draws(random_batches=False)
         self._loop = 0
-        self._in_loop = self._is_told = self._wants_save = False
-        self._loss: torch.Tensor | None = None
-        self._losses = 0
-        self._norm: Any = None
+        self._in_loop = self._wants_save = False
+        self._numbers = StepNumbers()
         opened = take_up(state, settings, self._folder)
         self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
         self._together = Together(self._ranks, self._folder, state, self._voice)
+        self._back = Back(state, self._ranks, self._together, self._folder, self._jumps)
         self.step = self._stored.step if self._stored is not None else 0
         self._session, self._hooks = self._begin(opened)
 
@@ -86,7 +83,7 @@ class Driver:
                 if item is END:
                     break
                 yield item
-                if self._is_told or feed.kind == Draws.kind or self._has_updated:
+                if self._numbers.is_over or feed.kind == Draws.kind or self._has_updated:
                     self._close_step(limit)
             self.is_through = True
         finally:
@@ -127,31 +124,14 @@ class Driver:
         """The numbers of a step, or of one of its micro-batches."""
         shared = getattr(self._state.optimizer, "gradient_state", None)
         is_over = shared is None or bool(shared.sync_gradients)
-        self._is_told = self._is_told or is_over
         if is_over:
-            self._norm = norm
             self._clock.pause()
-        if loss is not None:
-            new = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss), dtype=torch.float64)
-            self._loss = new if self._loss is None else self._loss + new
-            self._losses += 1
+        self._numbers.take(loss, norm, is_over=is_over)
 
     def log(self, values: dict[str, float]) -> None:
         """More numbers, under the steps that are done."""
         if self._session is not None:
-            self._session.log(values, self.step + self._is_told)
-
-    def _hand_over(self, session: Session) -> None:
-        """What was gathered of the step, to the probes."""
-        if self._loss is not None:
-            session.probes.take_loss(self._loss if self._losses == 1 else self._loss / self._losses)
-        if self._hooks is not None:
-            seen = self._hooks.take_update(self._state.optimizer)
-            self._hooks.wants_norm = self._norm is None
-            session.probes.take_norm(seen if self._norm is None else self._norm)
-
-    def _forget(self) -> None:
-        self._loss, self._losses, self._norm, self._is_told = None, 0, None, False
+            self._session.log(values, self.step + self._numbers.is_over)
 
     # --- the boundary
 
@@ -174,13 +154,13 @@ class Driver:
 
     def _close_left_step(self) -> None:
         """The loop was left in the middle of an iteration: its numbers count, and nothing is done any more."""
-        if self._is_told:
+        if self._numbers.is_over:
             self.step += 1
             self._decide(saving=False)
 
     def _decide(self, *, saving: bool) -> Decision:
-        self._try(self._hand_over)
-        self._forget()
+        self._try(lambda session: self._numbers.hand_over(session.probes, self._hooks, self._state.optimizer))
+        self._numbers.forget()
         return self._try(lambda s: s.step_ended(self.step, self._state.model, saving=saving)) or Decision()
 
     def _try(self, ask: Callable[[Session], T]) -> T | None:
@@ -223,13 +203,10 @@ class Driver:
         return self._feed.cut(first, last)
 
     def _roll_back(self) -> None:
-        """Asks all ranks before each thing that only some may fail at, and touches the training once none has."""
+        """Touches the training once nothing stands in the way on any rank."""
         target = self._try(lambda session: session.take_target())
-        stored, problem = self._fetch(target)
-        problem = self._together.problem(problem) or self._together.problem(self._note_down(target))
-        if target is not None and stored is not None and not problem:
-            problem = self._load(stored)
-        if target is None or stored is None or problem:
+        stored, problem = self._back.load(target, self._loop, self._feed.kind)
+        if target is None or stored is None:
             self._try(lambda session: session.rollback_failed(problem))
             return
         self._put_data_back(stored)
@@ -237,44 +214,6 @@ class Driver:
             self._hooks.max_grad_norm = target.payload.max_grad_norm
         self._try(self._attach_probes)
         self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
-
-    def _fetch(self, target: Target | None) -> tuple[Stored | None, str]:
-        """The checkpoint in memory, or why it cannot be loaded. Touches nothing."""
-        if target is None:
-            return None, "where to go back to is not known"
-        try:
-            stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
-        except CannotLoad as reason:
-            return None, str(reason)
-        if (stored.where.loop, stored.where.kind) != (self._loop, self._feed.kind):
-            return None, f"{target.directory.name} was saved in another loop of the script"
-        return stored, ""
-
-    def _note_down(self, target: Target | None) -> str:
-        """A restart goes on from there from now on; why that could not be written."""
-        try:
-            if target is not None and self._ranks.leads:
-                self._folder.point_to(target.directory)
-            if target is not None and target.cut is not None and self._feed.kind == Draws.kind:
-                self._jumps.add(target.cut.start - 1, loop_rng.capture())
-        except Exception as error:
-            let_pass(error)
-            return f"where to go on from cannot be noted down: {error}"
-        return ""
-
-    def _load(self, stored: Stored) -> str:
-        """Loads it, and why that could not be done; nothing was touched then.
-
-        Raises:
-            HalfLoaded
-        """
-        try:
-            self._state.apply(stored)
-        except CannotLoad as reason:
-            if not self._together.is_alone:
-                raise HalfLoaded(f"this rank could not go back with the others: {reason}") from reason
-            return str(reason)
-        return ""
 
     def _put_data_back(self, stored: Stored) -> None:
         """Data, random state and step as they were. Whatever the loader raises is the script's own."""

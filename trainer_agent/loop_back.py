@@ -1,0 +1,74 @@
+"""Going back in place, up to the load: each thing that may fail at one rank is asked of all before any rank goes on.
+
+    fetch (files -> memory)  ->  note down (what a restart needs)  ->  apply (memory -> training)
+         |                            |                                   |
+       refused on all ranks, and nothing was touched                    HalfLoaded, where it breaks off
+
+Nothing here knows the session: what is decided comes as a target.
+"""
+
+from . import loop_rng
+from .interrupts import let_pass
+from .loop_data import Draws
+from .loop_folder import Folder
+from .loop_jumps import Jumps
+from .loop_state import CannotLoad, HalfLoaded, State, Stored
+from .loop_together import Together
+from .ranks import Ranks
+from .rollback import Target
+
+
+class Back:
+    """Thread: training. All ranks call `load`, at the same step."""
+
+    def __init__(self, state: State, ranks: Ranks, together: Together, folder: Folder, jumps: Jumps) -> None:
+        self._state, self._ranks, self._together, self._folder, self._jumps = state, ranks, together, folder, jumps
+
+    def load(self, target: Target | None, loop: int, kind: str) -> tuple[Stored | None, str]:
+        """The checkpoint whose state the training has now; or None, and why not, and nothing was touched then.
+
+        Args:
+            loop: the number of the script's loop that is under way.
+            kind: of its feed.
+
+        Raises:
+            HalfLoaded
+        """
+        stored, problem = self._fetch(target, loop, kind)
+        problem = self._together.problem(problem) or self._together.problem(self._note_down(target, kind))
+        if stored is not None and not problem:
+            problem = self._apply(stored)
+        return (None, problem) if problem else (stored, "")
+
+    def _fetch(self, target: Target | None, loop: int, kind: str) -> tuple[Stored | None, str]:
+        """The checkpoint in memory, or why it cannot be loaded. Touches nothing."""
+        if target is None:
+            return None, "where to go back to is not known"
+        try:
+            stored = self._state.read(target.directory, self._ranks.rank, self._ranks.world_size)
+        except CannotLoad as reason:
+            return None, str(reason)
+        if (stored.where.loop, stored.where.kind) != (loop, kind):
+            return None, f"{target.directory.name} was saved in another loop of the script"
+        return stored, ""
+
+    def _note_down(self, target: Target | None, kind: str) -> str:
+        """A restart goes on from there from now on; why that could not be written."""
+        try:
+            if target is not None and self._ranks.leads:
+                self._folder.point_to(target.directory)
+            if target is not None and target.cut is not None and kind == Draws.kind:
+                self._jumps.add(target.cut.start - 1, loop_rng.capture())
+        except Exception as error:
+            let_pass(error)
+            return f"where to go on from cannot be noted down: {error}"
+        return ""
+
+    def _apply(self, stored: Stored) -> str:
+        try:
+            self._state.apply(stored)
+        except CannotLoad as reason:
+            if not self._together.is_alone:
+                raise HalfLoaded(f"this rank could not go back with the others: {reason}") from reason
+            return str(reason)
+        return ""

@@ -53,8 +53,8 @@ class Rotation:
         self.trash = Trash(root, run_id, lambda facts: tell(_removed(facts, self.keep)))
         self.keep: int | None = None
         """How many the user wants kept; None: all."""
-        self.best: str | None = None
-        """The id of the trainer's best checkpoint, which it loads at its end."""
+        self.best: frozenset[str] = frozenset()
+        """Ids of the trainer's best checkpoint, which it loads at its end, and of the one about to become it."""
         self.parent: str | None = None
         """The id of the checkpoint that the segment under way began from."""
         self._catalogue, self._outlook = catalogue, outlook
@@ -65,7 +65,7 @@ class Rotation:
             return
         outlook = self._outlook()
         pinned = {each.checkpoint_id for each in outlook.verdicts.values() if each.pinned}
-        protected = {*pinned, *outlook.targets, *filter(None, (self.best, self.parent))}
+        protected = {*pinned, *outlook.targets, *self.best, *filter(None, (self.parent,))}
         held = [self._held(facts, outlook) for facts in self._catalogue.known()]
         for checkpoint_id in to_remove(held, self.keep, protected, outlook.lead, outlook.turns):
             facts = self._catalogue.forget(checkpoint_id)

@@ -50,6 +50,13 @@ class Saving:
             self.failed(step, problem)
         return problem
 
+    def announce(self, step: int) -> str:
+        """`begin` where the other ranks cannot be asked: then only a training of one process withholds a save."""
+        if self._ranks.is_alone:
+            return self.begin(step)
+        self._saves.coming(step)
+        return ""
+
     def make_ready(self, step: int) -> str:
         """Why this rank does not let the checkpoint of `step` begin; where it does, what lies there is moved out of its way."""
         problem = self._saves.lacks_room()
@@ -66,6 +73,10 @@ class Saving:
         if problem:
             self.failed(step, problem)
         return problem
+
+    def ranks_wait(self) -> None:
+        """From now on no rank writes before rank 0 has made place."""
+        self._saves.moves_old = True
 
     def came_through(self) -> None:
         """A checkpoint was saved."""

@@ -146,11 +146,20 @@ class _Taking:
         self._tell(EventType.RUN_RECORDS_DROPPED, {"count": wire.count, "rank": self.life.rank, "text": text})
 
     def _rank_ended(self, wire: RunEnded) -> None:
-        """How the run ended is for rank 0 to say; that another rank failed, and of what, may be why."""
-        point_store.seal(self.connection, self.run.run_id, self.life.rank)
-        if wire.reason is EndReason.FAILED:
-            text = f"Rank {self.life.rank} failed: {wire.detail}" if wire.detail else f"Rank {self.life.rank} failed"
-            self._tell(EventType.RUN_RANK_FAILED, {"rank": self.life.rank, "text": text, "reason": wire.detail})
+        """How the run ended is for rank 0 to say; that another rank failed, and of what, may be why.
+
+        What an earlier process of the rank left is told of where that process was, not of where the run is by now.
+        """
+        connection, run, rank = self.connection, self.run, self.life.rank
+        point_store.seal(connection, run.run_id, rank)
+        if wire.reason is not EndReason.FAILED:
+            return
+        segment = segment_store.left_by(connection, run.run_id, self.life.incarnation, rank)
+        who = f"Rank {rank}" if segment is None else f"An earlier process of rank {rank}"
+        text = f"{who} failed: {wire.detail}" if wire.detail else f"{who} failed"
+        data = {"rank": rank, "text": text, "reason": wire.detail}
+        step, at = (run.step, run.segment) if segment is None else (wire.step, segment)
+        record(connection, Event(EventType.RUN_RANK_FAILED, self.now, run.run_id, step, at, data))
 
     def _unable(self, wire: Unable) -> None:
         if self.leads:

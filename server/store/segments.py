@@ -10,7 +10,7 @@ from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.messages import Scalar, SegmentStarted
 from trainer_agent.wire.vocabulary import SegmentCause
 
-from .tables import segments
+from .tables import incarnations, segments
 
 _c = segments.c
 _REACHED = (
@@ -71,6 +71,26 @@ def insert(connection: sa.Connection, run_id: str, incarnation: str, started: Se
 def reach(connection: sa.Connection, run_id: str, segment: int, step: int) -> None:
     """The segment has a point at `step`."""
     connection.execute(_REACHED, {"of_run": run_id, "of_segment": segment, "step": step})
+
+
+def left_by(connection: sa.Connection, run_id: str, incarnation: str, rank: int) -> int | None:
+    """The segment that the run was in when an earlier incarnation of a rank ended; None for one of the newest start.
+
+    All ranks start together, each once: so the n-th incarnation of a rank was there with the n-th one of rank 0.
+    """
+    of_rank, of_leader = _lives(connection, run_id, rank), _lives(connection, run_id, 0)
+    number = of_rank.index(incarnation) if incarnation in of_rank else len(of_leader)
+    if number + 1 >= len(of_leader):
+        return None
+    last = sa.select(sa.func.max(_c.segment)).where(_c.run_id == run_id, _c.incarnation == of_leader[number])
+    return connection.execute(last).scalar() or 1
+
+
+def _lives(connection: sa.Connection, run_id: str, rank: int) -> list[str]:
+    """The incarnations of a rank, in the order in which they started."""
+    i = incarnations.c
+    query = sa.select(i.incarnation).where(i.run_id == run_id, i.rank == rank).order_by(i.started_at)
+    return list(connection.execute(query).scalars())
 
 
 def _segment(row: sa.RowMapping) -> Segment:

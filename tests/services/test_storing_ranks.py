@@ -7,8 +7,8 @@ from server.services import evaluation, ingest, runs
 from server.store import events as event_store
 from server.store import runs as run_store
 from trainer_agent.wire.codec import check_batch, decode, encode
-from trainer_agent.wire.messages import Batch, EndReason, Numbered, RunEnded, RunStart, Unable
-from trainer_agent.wire.vocabulary import CommandKind, RunState
+from trainer_agent.wire.messages import Batch, EndReason, Numbered, RunEnded, RunStart, SegmentStarted, Unable
+from trainer_agent.wire.vocabulary import CommandKind, RunState, SegmentCause
 
 
 @pytest.fixture
@@ -62,3 +62,19 @@ def test_that_another_rank_is_through_is_no_news(begun, now):
     say(begun, now, RunEnded(EndReason.FINISHED, 0.0, 3), rank=1, incarnation="j")
     assert run_store.get(begun, "r").state is RunState.RUNNING
     assert told(begun, EventType.RUN_RANK_FAILED) == []
+
+
+@pytest.mark.parametrize("rank_starts_first", [True, False])
+def test_what_an_earlier_process_of_a_rank_left_is_told_where_that_process_was(begun, clock, rank_starts_first):
+    """All ranks were killed and started again, and the new ones find what the old ones could not say any more."""
+    say(begun, clock.advance(1), SegmentStarted(1, 0, SegmentCause.START, 0.0))
+    lives = [("i2", 0), ("j2", 1)]
+    for incarnation, rank in reversed(lives) if rank_starts_first else lives:
+        start = RunStart("r", incarnation, "p", "n", rank=rank, world_size=2)
+        runs.start_run(begun, start, "t", clock.advance(1))
+    say(begun, clock.advance(1), SegmentStarted(2, 4, SegmentCause.RESTART, 0.0), incarnation="i2")
+    say(begun, clock.advance(1), RunEnded(EndReason.FAILED, 0.0, 7, "killed"), rank=1, incarnation="j")
+    say(begun, clock.advance(1), RunEnded(EndReason.FAILED, 0.0, 5, "ValueError"), rank=1, incarnation="j2")
+    newer, older = (row.event for row in event_store.newest(begun, "r", {EventType.RUN_RANK_FAILED}))
+    assert (older.segment, older.step, older.data["text"]) == (1, 7, "An earlier process of rank 1 failed: killed")
+    assert (newer.segment, newer.data["text"]) == (2, "Rank 1 failed: ValueError")

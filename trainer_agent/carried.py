@@ -16,11 +16,14 @@ import hashlib
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from torch.utils.data import get_worker_info
+
+from .loop_rng import unmoved
 
 DOCUMENT_KEY = "document_id"
 """Where a data set keeps the id of a sample's document, unless the script says otherwise."""
@@ -51,10 +54,10 @@ class Ids:
 def document_id(value: object) -> str:
     """The id of a document as it is kept and compared: text; a very long one keeps its beginning and a digest."""
     plain = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    text = str(plain.item() if hasattr(plain, "item") else plain)
+    text = str(plain.item() if hasattr(plain, "item") else plain).encode("utf-8", "replace").decode()
     if len(text) <= LONGEST_DOCUMENT_ID:
         return text
-    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"{text[: LONGEST_DOCUMENT_ID - 17]}~{digest}"
 
 
@@ -107,9 +110,14 @@ class MapView(_View):
         return self.lossguard_inner[_plain(key)]
 
     def __getitems__(self, keys: Sequence[Any]) -> Any:
-        """The items of a batch, asked for as the loader would have."""
+        """The items of a batch, asked for as the loader would have; for a stand-in without a trace in the random state."""
+        if any(type(key) is Unweighted for key in keys):
+            with unmoved():
+                return self._items(keys, [_plain(key) for key in keys])
+        return self._items(keys, keys)
+
+    def _items(self, keys: Sequence[Any], plain: Sequence[Any]) -> Any:
         inner = self.lossguard_inner
-        plain = [_plain(key) for key in keys] if any(type(key) is Unweighted for key in keys) else keys
         items = inner.__getitems__(plain) if getattr(inner, "__getitems__", None) else [inner[key] for key in plain]
         _note.keys = keys
         return items
@@ -171,7 +179,8 @@ class Collate:
         if not keys:  # not fetched through a view
             return self.lossguard_inner(data)
         ids, problem = _ids(keys, data, *self.lossguard_settings)  # before the collator, which may take the items apart
-        return Carried(self.lossguard_inner(data), ids, problem)
+        with nullcontext() if ids.weighs else unmoved():
+            return Carried(self.lossguard_inner(data), ids, problem)
 
 
 def _ids(keys: Sequence[Any], data: Any, document_of: DocumentOf, numbers: Numbers) -> tuple[Ids, str]:

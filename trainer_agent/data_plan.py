@@ -1,57 +1,94 @@
-"""Which data a run passes over: the batches of a window, cut out of the order of an epoch.
+"""Which data a run passes over: the batches of a window, and samples that are left out of theirs.
 
-A cut takes a range of positions out of the order of one epoch and fills the epoch up from its own start, so that every epoch
-keeps its length. Therefore whatever the Trainer computes from a step number (epoch, position, what to skip when it resumes)
-stays right without knowing of the plan. Cuts are applied in the order they were made, each to what the earlier ones left.
+    Cut          places `start` .. `stop` - 1 of one epoch                 data = skip
+    Exclusion    samples, from a place of an epoch on, and ever after      data = exclude
+
+A place is a micro-batch of an epoch as each rank gets it, counted from 0. Changes are applied in the order they were made, each
+to what the earlier ones left (see `planned` for how, `exclusion` for what becomes of a batch). Batches before the place from
+which an exclusion holds were trained with the samples, and stay what they were.
 
 The plan belongs to the run and lies in `<output_dir>/.lossguard/data_plan.json`, replaced whole, so that a training resumed
-after the skip goes on in the same order.
+afterwards goes on in the same order.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
+from typing import Any, TypeVar
 
 from .config import replace_file
+from .exclusion import samples_in
 
 FILE_NAME = "data_plan.json"
 
+T = TypeVar("T")
+
 
 class CannotSkip(ValueError):  # noqa: N818  reads as what it says
-    """The window cannot be passed over exactly. The text is the reason."""
+    """The window cannot be passed over exactly, or the samples not be left out. The text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Positions `start` .. `stop` - 1 of the samples of one epoch, in the order as it was before this cut."""
+    """Places `start` .. `stop` - 1 of one epoch, in the order as it was before this cut."""
 
     epoch: int
     start: int
     stop: int
+    is_early: bool = False
+    """Out of a file of the first version, in which the Trainer's cuts counted samples."""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Samples to leave out from place `start` of an epoch on, and in all later epochs."""
+
+    epoch: int
+    start: int
+    ranges: tuple[tuple[int, int], ...]
+    """Of samples, first and last included."""
+    documents: tuple[str, ...] = ()
+    """Those that were named, for people: their samples are among the others."""
+    accumulation: int = 1
+    """So many places were one optimizer step when it was made."""
+
+    @cached_property
+    def samples(self) -> frozenset[int]:
+        """All of them."""
+        return samples_in(self.ranges)
+
+    def starts_in(self, epoch: int) -> int | None:
+        """The place from which it holds in an epoch; None where it does not."""
+        return None if epoch < self.epoch else self.start if epoch == self.epoch else 0
+
+
+Change = Cut | Exclusion
+Changes = tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How steps and samples of an epoch belong together."""
+    """How places and optimizer steps of an epoch belong together."""
 
-    samples: int
-    batches: int
-    batch_size: int
+    places: int
     accumulation: int
 
     @property
     def steps(self) -> int:
         """Optimizer steps in an epoch; the last may be short."""
-        return max(1, math.ceil(self.batches / self.accumulation))
+        return max(1, math.ceil(self.places / self.accumulation))
+
+    def place_of(self, step: int) -> tuple[int, int]:
+        """Epoch and place at which the training stands when `step` steps are done."""
+        epoch, done = divmod(step, self.steps)
+        return epoch, done * self.accumulation
 
 
-def apply(order: Sequence[int], cuts: Iterable[Cut]) -> list[int]:
-    """The order after the cuts, of the same length as before."""
+def apply(order: Sequence[T], cuts: Iterable[Cut]) -> list[T]:
+    """The order after the cuts, filled up from its own start to the same length as before."""
     result = list(order)
     for cut in cuts:
         kept = result[: cut.start] + result[cut.stop :]
@@ -60,80 +97,34 @@ def apply(order: Sequence[int], cuts: Iterable[Cut]) -> list[int]:
     return result
 
 
-def cut_for(first_step: int, last_step: int, shape: Shape) -> Cut:
-    """The samples of the optimizer steps `first_step` .. `last_step` (counted from 1, both included).
+def cuts_for(first_step: int, last_step: int, shape: Shape) -> tuple[Cut, ...]:
+    """The places of the optimizer steps `first_step` .. `last_step` (counted from 1, both included), a cut for each epoch.
 
     Raises:
-        CannotSkip: the window crosses the end of an epoch, or is all of one.
+        CannotSkip: there is no such window, or it is all of an epoch.
     """
     if not 1 <= first_step <= last_step:
         raise CannotSkip(f"steps {first_step} to {last_step} are no window")
-    epoch, first = divmod(first_step - 1, shape.steps)
-    if (last_step - 1) // shape.steps != epoch:
-        raise CannotSkip(
-            f"steps {first_step} to {last_step} cross the end of an epoch ({shape.steps} steps), where skipping is not exact yet"
-        )
-    samples_in_step = shape.batch_size * shape.accumulation
-    start, stop = first * samples_in_step, min((last_step - epoch * shape.steps) * samples_in_step, shape.samples)
-    if stop - start >= shape.samples:
+    (epoch, start), (last_epoch, last_start) = shape.place_of(first_step - 1), shape.place_of(last_step - 1)
+    stop = min(last_start + shape.accumulation, shape.places)
+    parts = [(epoch, start, shape.places if last_epoch > epoch else stop)]
+    parts += [(between, 0, shape.places) for between in range(epoch + 1, last_epoch)]
+    parts += [(last_epoch, 0, stop)] if last_epoch > epoch else []
+    if any(stop - start >= shape.places for _, start, stop in parts):
         raise CannotSkip(f"steps {first_step} to {last_step} are a whole epoch, so nothing would be left to train on")
-    return Cut(epoch, start, stop)
-
-
-def shape_of(loader: DataLoader[Any], accumulation: int) -> Shape:
-    """How the loader deals out its samples.
-
-    Raises:
-        CannotSkip: it deals them out in a way in which positions cannot be cut.
-    """
-    if isinstance(loader.dataset, IterableDataset):
-        raise CannotSkip("the data set is iterable, so its order cannot be cut; use one with a length, or data = replay")
-    dealt: Any = loader.batch_sampler
-    batches, ranks = _undealt(dealt)
-    if type(batches) is not BatchSampler:
-        raise CannotSkip(f"the batches come from a {type(batches).__name__}, whose order cannot be cut; use data = replay")
-    return Shape(len(batches.sampler), len(dealt), batches.batch_size * ranks, accumulation)  # type: ignore[arg-type]  # it has a length
-
-
-def _undealt(batches: Any) -> tuple[Any, int]:
-    """The batches of all ranks in one order, and how many ranks they are dealt out to, one whole batch each in turn."""
-    if type(batches).__name__ == "BatchSamplerShard" and not batches.split_batches:  # accelerate's
-        return batches.batch_sampler, batches.num_processes
-    return batches, 1
-
-
-class PlannedSampler(Sampler[int]):
-    """The order of another sampler after the cuts of the epoch under way."""
-
-    def __init__(self, inner: Any, cuts: Callable[[int], Sequence[Cut]]) -> None:
-        self._inner = inner
-        self._cuts = cuts
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the loader at the start of each epoch."""
-        self._epoch = epoch
-        if hasattr(self._inner, "set_epoch"):
-            self._inner.set_epoch(epoch)
-
-    def __iter__(self) -> Iterator[int]:
-        cuts = self._cuts(self._epoch)
-        return iter(apply(list(self._inner), cuts) if cuts else self._inner)
-
-    def __len__(self) -> int:
-        return len(self._inner)
+    return tuple(Cut(*part) for part in parts)
 
 
 class DataPlan:
-    """The cuts of a run, and their file."""
+    """The changes of a run, and their file."""
 
-    def __init__(self, path: Path, cuts: tuple[Cut, ...] = ()) -> None:
+    def __init__(self, path: Path, changes: Changes = ()) -> None:
         self._path = path
-        self.cuts = cuts
+        self.changes = changes
 
     @classmethod
     def empty(cls, directory: Path) -> "DataPlan":
-        """A plan without cuts; whatever lies in the folder is replaced by the first one."""
+        """A plan without changes; whatever lies in the folder is replaced by the first one."""
         return cls(directory / FILE_NAME)
 
     @classmethod
@@ -146,57 +137,101 @@ class DataPlan:
         path = directory / FILE_NAME
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path, tuple(Cut(int(c["epoch"]), int(c["start"]), int(c["stop"])) for c in content["cuts"]))
+            if "cuts" in content:  # the first version
+                return cls(
+                    path, tuple(Cut(int(c["epoch"]), int(c["start"]), int(c["stop"]), is_early=True) for c in content["cuts"])
+                )
+            return cls(path, tuple(from_json(told) for told in content["changes"]))
         except FileNotFoundError:
             return cls(path)
-        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} cannot be read ({error}); mend or remove it") from None
 
-    def add(self, cut: Cut) -> None:
-        """Keeps the cut, on disk before in memory.
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Those of its changes that pass over a window."""
+        return tuple(change for change in self.changes if isinstance(change, Cut))
+
+    @property
+    def exclusions(self) -> tuple[Exclusion, ...]:
+        """Those of its changes that leave samples out."""
+        return tuple(change for change in self.changes if isinstance(change, Exclusion))
+
+    @property
+    def excluded(self) -> frozenset[int]:
+        """All samples that are left out by now."""
+        return frozenset().union(*(each.samples for each in self.exclusions))
+
+    def renewed(self, epoch: int, place: int) -> Changes:
+        """What a rollback to this place adds: samples that were left out from a later one on do not come again before it."""
+        found: list[Exclusion] = []
+        for each in self.exclusions:
+            now = [one for one in (*self.exclusions, *found) if (one.epoch, one.start) <= (epoch, place)]
+            if not each.samples <= frozenset().union(*(one.samples for one in now)):
+                found.append(Exclusion(epoch, place, each.ranges, each.documents, each.accumulation))
+        return tuple(found)
+
+    def add(self, *changes: Change) -> None:
+        """Keeps the changes, on disk before in memory.
 
         Raises:
             OSError
         """
-        self._write((*self.cuts, cut))
-        self.cuts = (*self.cuts, cut)
+        self._write((*self.changes, *changes))
+        self.changes = (*self.changes, *changes)
 
-    def take_back(self, cut: Cut) -> None:
-        """Forgets a cut that was added last.
+    def take_back(self, *changes: Change) -> None:
+        """Forgets changes that were added last.
 
         Raises:
             OSError
         """
-        kept = self.cuts[:-1] if self.cuts[-1:] == (cut,) else self.cuts
-        self._write(kept)
-        self.cuts = kept
+        if changes and self.changes[-len(changes) :] == changes:
+            self._write(self.changes[: -len(changes)])
+            self.changes = self.changes[: -len(changes)]
 
-    def follow(self, cut: Cut) -> None:
-        """Takes a cut that rank 0 has added, whose file it is."""
-        self.cuts = (*self.cuts, cut)
+    def follow(self, *changes: Change) -> None:
+        """Takes changes that rank 0 has added, whose file it is."""
+        self.changes = (*self.changes, *changes)
 
     def clear(self) -> None:
-        """Forgets all cuts: a new run began in this folder."""
-        if self.cuts:
+        """Forgets all changes: a new run began in this folder."""
+        if self.changes:
             self._write(())
-            self.cuts = ()
+            self.changes = ()
 
-    def install(self, loader: DataLoader[Any]) -> None:
-        """Makes the loader follow the plan. A plan without cuts leaves it as it is.
-
-        Raises:
-            CannotSkip: there are cuts, and this loader cannot follow them.
-        """
-        if not self.cuts:
-            return
-        shape_of(loader, 1)
-        batches, _ = _undealt(loader.batch_sampler)
-        if not isinstance(batches.sampler, PlannedSampler):  # a trainer may hand out the same loader again
-            batches.sampler = PlannedSampler(batches.sampler, self._cuts_of)
-
-    def _cuts_of(self, epoch: int) -> tuple[Cut, ...]:
-        return tuple(cut for cut in self.cuts if cut.epoch == epoch)
-
-    def _write(self, cuts: tuple[Cut, ...]) -> None:
+    def _write(self, changes: Changes) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, json.dumps({"cuts": [asdict(cut) for cut in cuts]}).encode())
+        replace_file(self._path, json.dumps({"version": 2, "changes": [to_json(change) for change in changes]}).encode())
+
+
+def to_json(change: Change) -> dict[str, Any]:
+    """A change as `json` takes it."""
+    return {"kind": type(change).__name__.lower(), **asdict(change)}
+
+
+def from_json(told: dict[str, Any]) -> Change:
+    """What `to_json` gave.
+
+    Raises:
+        KeyError, TypeError, ValueError
+    """
+    if told["kind"] == "cut":
+        return Cut(int(told["epoch"]), int(told["start"]), int(told["stop"]), is_early=bool(told["is_early"]))
+    if told["kind"] != "exclusion":
+        raise ValueError(f"{told['kind']!r:.40} is no change")
+    ranges = tuple((int(first), int(last)) for first, last in told["ranges"])
+    documents = tuple(map(str, told["documents"]))
+    return Exclusion(int(told["epoch"]), int(told["start"]), ranges, documents, int(told["accumulation"]))
+
+
+def cut_for(first_step: int, last_step: int, shape: Any) -> Cut:
+    """Until the callers take several."""
+    return cuts_for(first_step, last_step, Shape(shape.places, shape.accumulation))[0]
+
+
+def shape_of(loader: Any, accumulation: int) -> Shape:
+    """Until the callers ask `planned`."""
+    from . import planned
+
+    return planned.shape_of(loader, accumulation)

@@ -1,29 +1,38 @@
-"""Where a hand-written loop gets its data from, how it goes back, and how it passes over a window.
+"""Where a hand-written loop gets its data from, how it goes back, and what of them it passes over.
 
     Draws     the script draws its batches itself, from the random state     `run.steps(...)`
     Batches   the batches of a loader, epoch after epoch                     `run.batches(loader, ...)`
 
 Going back to a place in a loader means: the random state in which the epoch's order was drawn, that order again, and the batches
-up to the place passed over. Positions count the batches as the loader gives them, those passed over by a skip included.
+up to the place passed over. Places count the batches as the loader would give them, those passed over included: what a skip or
+an exclude takes out makes an epoch shorter, and moves no place.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+import json
+from collections.abc import Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from . import loop_rng
-from .data_plan import CannotSkip, Cut, shape_of
+from .data_plan import CannotSkip, Changes, Cut, DataPlan, Exclusion
+from .leaving_out import exclusion, named_samples
+from .planned import Planned, dealing_of, install
+from .samples import DocumentOf
+from .voice import Voice
 
 END = object()
 """There is no more data."""
 
 NO_EPOCH = -1
 """Of cuts that are steps, not batches of a loader."""
+TO_THE_END = 1 << 60
+"""More batches than an epoch has."""
 MOST_PLACES = 100_000
 """So many steps back a window can begin."""
 
@@ -41,6 +50,8 @@ class Feed(Protocol):
     """What a loop runs over."""
 
     kind: str
+    weight: float
+    """What the loss of the batch taken last counts: 1, or 0 where it stands in for one that was left empty."""
 
     def take(self, step: int) -> Any:
         """What the script gets next; `END` where there is nothing more."""
@@ -54,8 +65,24 @@ class Feed(Protocol):
     def note(self, step: int) -> None:
         """A step is done."""
 
-    def cut(self, first: int, last: int) -> Cut:
+    def cut(self, first: int, last: int) -> Changes:
         """The data of the steps `first` .. `last`, to be passed over from now on.
+
+        Raises:
+            CannotSkip
+        """
+
+    def place_of(self, step: int, directory: Path) -> tuple[int, int]:
+        """Epoch and place at which the checkpoint in `directory`, of `step`, was saved.
+
+        Raises:
+            CannotSkip
+        """
+
+    def leave_out(
+        self, samples: tuple[int, ...], documents: tuple[str, ...], epoch: int, place: int, world_size: int
+    ) -> Exclusion:
+        """These samples and all samples of these documents, to be left out from a place on.
 
         Raises:
             CannotSkip
@@ -66,6 +93,7 @@ class Draws:
     """The script draws its batches itself; all that LossGuard can do is bring the random state back."""
 
     kind = "draws"
+    weight = 1.0
 
     def __init__(self, *, random_batches: bool) -> None:
         self._random_batches = random_batches
@@ -86,7 +114,7 @@ class Draws:
         """Keeps the step."""
         self._step = step
 
-    def cut(self, first: int, last: int) -> Cut:
+    def cut(self, first: int, last: int) -> Changes:
         """The draws from `first` on. They end where the training stands: later ones have not been drawn yet."""
         if not self._random_batches:
             raise CannotSkip(
@@ -94,20 +122,44 @@ class Draws:
             )
         if last != self._step or not 1 <= first <= last:
             raise CannotSkip(f"steps {first} to {last} are not the last ones drawn; the training is at step {self._step}")
-        return Cut(NO_EPOCH, first, last + 1)
+        return (Cut(NO_EPOCH, first, last + 1),)
+
+    def place_of(self, step: int, directory: Path) -> tuple[int, int]:
+        """Nowhere: all is in the random state."""
+        del step, directory
+        return NO_EPOCH, 0
+
+    def leave_out(
+        self, samples: tuple[int, ...], documents: tuple[str, ...], epoch: int, place: int, world_size: int
+    ) -> Exclusion:
+        """Never: what the script draws is not known before it is drawn."""
+        del samples, documents, epoch, place, world_size
+        raise CannotSkip(
+            "the script takes its batches itself, so samples cannot be left out of them; use run.batches(loader), or data = skip"
+        )
 
 
 class Batches:
-    """The batches of a loader. `cuts` gives those to pass over, in positions of an epoch; `epochs` None: without end."""
+    """The batches of a loader. The plan says what to pass over; `epochs` None: without end.
+
+    `weighted` says that the script multiplies each loss by the weight of its batch.
+    """
 
     kind = "batches"
 
-    def __init__(self, loader: Any, epochs: int | None, cuts: Callable[[], Sequence[Cut]]) -> None:
-        self._loader, self._epochs, self._cuts = loader, epochs, cuts
+    def __init__(
+        self, loader: Any, epochs: int | None, plan: DataPlan, *, weighted: bool = False, document_of: DocumentOf = None
+    ) -> None:
+        self._loader, self._epochs, self._plan = loader, epochs, plan
+        self._weighted, self._document_of = weighted, document_of
+        self.weight = 1.0
         self._epoch = self._batches = 0
         self._order: dict[str, Any] | None = None
         self._iterator: Iterator[Any] | None = None
+        self._planned: Planned | None = None
+        self._given = 0
         self._places: dict[int, tuple[int, int]] = {}
+        self._taken = self._most_taken = 0
 
     def take(self, step: int) -> Any:
         """The next batch that is not passed over. An epoch without any batch is the end."""
@@ -115,6 +167,7 @@ class Batches:
         while self._epochs is None or self._epoch < self._epochs:
             batch = self._next()
             if batch is not END and not self._is_cut():
+                self._taken += 1
                 return batch
             if batch is END and not self._batches:
                 return END
@@ -127,17 +180,36 @@ class Batches:
             self._open()
         assert self._iterator is not None
         batch = next(self._iterator, END)
-        self._batches += batch is not END
+        if batch is not END:
+            place = self._batches if self._planned is None else self._planned.place_of(self._given)
+            self._batches = (self._batches if place is None else place) + 1
+            self._given += 1
+            self.weight = self._weight_of(self._batches - 1)
         return batch
+
+    def _weight_of(self, place: int) -> float:
+        """What counts of a step is its mean: where some batches count nothing, the others count for them."""
+        share = self._planned.share_of(place) if self._planned is not None else None
+        if share is None:
+            return 1.0
+        return len(share.own) * share.world_size / share.batches if share.own.get(place, True) else 0.0
 
     def _open(self) -> None:
         self._order = {"rng": loop_rng.capture(), "generators": [g.get_state() for g in _generators(self._loader)]}
+        self._follow_plan()
         _set_epoch(self._loader, self._epoch)
-        self._iterator = iter(self._loader)
+        self._iterator, self._given = iter(self._loader), 0
+
+    def _follow_plan(self) -> None:
+        accumulation = self._plan.exclusions[-1].accumulation if self._plan.exclusions else 1
+        try:
+            self._planned = install(self._loader, self._plan, accumulation, fills=False)
+        except CannotSkip as reason:
+            Voice().once("data plan", f"samples that were left out before come again: {reason}")
 
     def _is_cut(self) -> bool:
         at = self._batches - 1
-        return any(cut.epoch == self._epoch and cut.start <= at < cut.stop for cut in self._cuts())
+        return any(cut.epoch == self._epoch and cut.start <= at < cut.stop for cut in self._plan.cuts)
 
     def place(self) -> Place:
         """Where it stands."""
@@ -148,13 +220,15 @@ class Batches:
         self._abandon()
         self._epoch, self._batches, self._order = place.epoch, place.batches, place.order
         self._places = {step: at for step, at in self._places.items() if at <= (place.epoch, place.batches)}
+        self._taken = 0
         if place.order is None:
             return
         loop_rng.restore(place.order["rng"])
         for generator, state in zip(_generators(self._loader), place.order["generators"], strict=False):
             generator.set_state(state)
+        self._follow_plan()
         _set_epoch(self._loader, place.epoch)
-        self._iterator = _from(self._loader, place.batches)
+        self._iterator, self._given = _from(self._loader, place.batches, self._planned)
 
     def _abandon(self) -> None:
         iterator, self._iterator = self._iterator, None
@@ -165,22 +239,52 @@ class Batches:
     def note(self, step: int) -> None:
         """Keeps which batch a step ended with."""
         self._places[step] = self._epoch, self._batches
+        self._most_taken, self._taken = max(self._most_taken, self._taken), 0
         if len(self._places) > MOST_PLACES:
             del self._places[next(iter(self._places))]
 
-    def cut(self, first: int, last: int) -> Cut:
-        """The batches of the window, which lies in one epoch."""
+    def cut(self, first: int, last: int) -> Changes:
+        """The batches of the window, a cut for each epoch that it reaches into."""
         before, after = self._places.get(first - 1), self._places.get(last)
         if before is None or after is None or not before < after:
             raise CannotSkip(f"which batches steps {first} to {last} were made of is not known to this process")
-        if before[0] != after[0]:
-            before = (after[0], 0) if self._is_end(before) and before[0] + 1 == after[0] else before
-        if before[0] != after[0]:
-            raise CannotSkip(f"steps {first} to {last} cross the end of an epoch, where skipping is not exact yet")
-        return Cut(after[0], before[1], after[1])
+        if before[0] == after[0]:
+            return (Cut(after[0], before[1], after[1]),)
+        whole = [Cut(epoch, 0, TO_THE_END) for epoch in range(before[0] + 1, after[0])]
+        return (Cut(before[0], before[1], TO_THE_END), *whole, Cut(after[0], 0, after[1]))
 
-    def _is_end(self, place: tuple[int, int]) -> bool:
-        return isinstance(self._loader, Sized) and place[1] == len(self._loader)
+    def place_of(self, step: int, directory: Path) -> tuple[int, int]:
+        """As this process noted it, else as the checkpoint says."""
+        if step in self._places:
+            return self._places[step]
+        try:
+            position = json.loads((directory / "trainer_state.json").read_bytes())
+            return int(position["epoch"]), int(position["batches"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CannotSkip(f"{directory.name} does not say where in the data it was saved: {error}") from None
+
+    def leave_out(
+        self, samples: tuple[int, ...], documents: tuple[str, ...], epoch: int, place: int, world_size: int
+    ) -> Exclusion:
+        """Without weights, only where no step is made of several batches, of which some might be left empty."""
+        dealing, accumulation = dealing_of(self._loader), self._step_size()
+        if dealing.world_size != world_size:
+            raise CannotSkip("each rank draws an order of its own, so no rank knows whether a step is left empty on the others")
+        if dealing.world_size * accumulation > 1 and not self._weighted:
+            raise CannotSkip(
+                f"a step is made of {dealing.world_size * accumulation} batches, some of which may be left empty: multiply the "
+                "loss of each batch by run.weight, and say so by run.batches(loader, weighted=True)"
+            )
+        dataset = getattr(self._loader, "base_dataloader", self._loader).dataset
+        found = named_samples(samples, documents, dataset, self._document_of, self._plan.excluded)
+        return exclusion(found, documents, epoch, place, accumulation)
+
+    def _step_size(self) -> int:
+        """Of how many batches of this rank a step is made."""
+        size, whole = max(1, self._most_taken), len(self._loader) if isinstance(self._loader, Sized) else None
+        if any(batches % size and batches != whole for _, batches in self._places.values()):
+            raise CannotSkip("the steps of this loop are not made of the same number of batches each")
+        return size
 
 
 class _Tail(Sampler[int]):
@@ -196,18 +300,20 @@ class _Tail(Sampler[int]):
         return len(self._inner)
 
 
-def _from(loader: Any, batches: int) -> Iterator[Any]:
-    """The loader's iterator with its first batches passed over: unread where that is exact, else read again.
+def _from(loader: Any, batches: int, planned: Planned | None) -> tuple[Iterator[Any], int]:
+    """The loader's iterator with its first batches passed over, and how many it has given: unread where that is exact, else read.
 
     The last of them is always read, because many an iterator draws its order only then. Workers have random states of their own,
     which only reading brings to where they were.
     """
+    if planned is not None:
+        return _from_planned(loader, batches, planned)
     unread = batches - 1 if _is_plain(loader) else 0
     if not unread:
         iterator: Iterator[Any] = iter(loader)
         for _ in range(batches):
             next(iterator, None)
-        return iterator
+        return iterator, batches
     inner: Any = loader.batch_sampler
     sampler, inner.sampler = inner.sampler, _Tail(inner.sampler, unread * inner.batch_size)
     try:
@@ -215,15 +321,31 @@ def _from(loader: Any, batches: int) -> Iterator[Any]:
         next(iterator, None)
     finally:
         inner.sampler = sampler
-    return iterator
+    return iterator, batches
+
+
+def _from_planned(loader: Any, place: int, planned: Planned) -> tuple[Iterator[Any], int]:
+    """The same of a loader that follows a plan. Where nothing before the place is left, the first batch is read ahead."""
+    planned.begin_at(0 if loader.num_workers else place)
+    iterator, given = iter(loader), 0
+    for batch in iterator:
+        at = planned.place_of(given)
+        if at is not None and at >= place:
+            return chain([batch], iterator), given
+        given += 1
+        following = planned.place_of(given)
+        if following is None or following >= place:
+            break
+    return iterator, given
 
 
 def _is_plain(loader: Any) -> bool:
-    if not isinstance(loader, DataLoader) or loader.num_workers:
-        return False
-    with suppress(CannotSkip):
-        return bool(shape_of(loader, 1).batches)
-    return False
+    return (
+        isinstance(loader, DataLoader)
+        and not loader.num_workers
+        and not hasattr(loader, "base_dataloader")
+        and type(loader.batch_sampler) is BatchSampler
+    )
 
 
 def _generators(loader: Any) -> list[torch.Generator]:

@@ -4,7 +4,8 @@ Plain tuples and tensors only, so that a stored state is read without running co
 """
 
 import random
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -36,3 +37,13 @@ def restore(state: dict[str, Any]) -> None:
         np.random.set_state(("MT19937", key.numpy().astype("uint32"), position, has_gauss, gauss))  # noqa: NPY002  as above
     if "cuda" in state and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def unmoved() -> Iterator[None]:
+    """The random state comes out as it went in, also by an error."""
+    state = capture()
+    try:
+        yield
+    finally:
+        restore(state)

@@ -100,7 +100,7 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "window", "reason"),
     [
-        (lambda: Rows(20), (4, 6), "cross the end of an epoch"),
+        (lambda: Rows(8), (3, 5), "whole epoch"),
         (Stream, (4, 6), "iterable"),
         (lambda: Rows(200), (2, 6), "not after the checkpoint"),
         (lambda: Rows(200), (6, 4), "no window"),

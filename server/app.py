@@ -13,7 +13,7 @@ from datetime import datetime
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from .api import agent, alerts, commands, health, live, pages, points, problems, rules, runs, session, webhooks
+from .api import agent, alerts, checkpoints, commands, health, live, pages, points, problems, rules, runs, session, webhooks
 from .api.deps import Context
 from .api.headers import HostCheck, StrictHeaders
 from .clock import utc_now
@@ -34,6 +34,7 @@ ROUTERS = (
     runs.router,
     points.router,
     commands.router,
+    checkpoints.router,
     alerts.router,
     rules.router,
     webhooks.router,

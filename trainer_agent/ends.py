@@ -2,7 +2,8 @@
 
     what a block was left by        `of`            by whoever stands around the training: `guarded_train`, `with monitor`
     what the process is left by     `uncaught`      at exit, where nobody stood around it
-    nothing more was written        `KILLED`        by the next start in the folder (see `backlog`)
+    nothing more was written        `KILLED`        by the next start in the folder (see `backlog`): SIGKILL, a SIGTERM that
+                                                    nobody handled, `os._exit`, a power cut
 
 Words only, never a stack: a message of an exception may hold data of the user.
 """
@@ -10,10 +11,10 @@ Words only, never a stack: a message of an exception may hold data of the user.
 import sys
 from collections.abc import Callable
 
-from .wire.vocabulary import EndReason
+from .wire.vocabulary import KILLED, EndReason
 
-KILLED = "killed"
-"""The detail of a process that never came to its last word: SIGKILL, a SIGTERM that nobody handled, `os._exit`, a power cut."""
+__all__ = ["KILLED", "LEFT", "End", "also_at_exit_of_child", "of", "stamp", "uncaught"]
+
 LEFT = "left before its end"
 """The detail of a training whose loop was begun and not ended, by a process that did not say why."""
 

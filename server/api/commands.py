@@ -1,45 +1,63 @@
 """Commands and countdowns, for people."""
 
+import dataclasses
 from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from server.domain.admission import MAX_GRAD_NORM, MAX_LEARNING_RATE_FACTOR, MOST_DOCUMENTS, MOST_SAMPLES
 from server.domain.commands import IssuedCommand
 from server.domain.countdowns import Countdown
 from server.services import commands as service
 from server.services import countdowns
 from server.services.commands import NewCommand
+from server.services.errors import NotFound
 from server.store import commands as store
 from server.store import countdowns as countdown_store
+from server.store import runs as run_store
 from server.store.commands import Change
 from trainer_agent.wire.vocabulary import CommandKind, DataMode
 
-from .deps import MAX_INTEGER, By, Context, Id, In, RunId
+from .deps import ID_PATTERN, MAX_INTEGER, Context, Id, In, RunId, Whose
 from .door import PeopleRoute
 
 router = APIRouter(prefix="/api/runs/{run_id}", route_class=PeopleRoute, tags=["commands"])
 
 
+Whole = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+Factor = Annotated[float, Field(gt=0, le=MAX_LEARNING_RATE_FACTOR, allow_inf_nan=False)]
+Norm = Annotated[float, Field(gt=0, le=MAX_GRAD_NORM, allow_inf_nan=False)]
+
+
 class CommandIn(BaseModel):
-    """What a person wants done. `seen_segment` is the segment the page showed when the button was pressed."""
+    """What a person wants done. `seen_...` is the run as the page showed it when the button was pressed."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    kind: Literal["stop", "rollback"]
-    seen_segment: Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+    kind: Literal["stop", "rollback", "save", "pause", "resume", "set_learning_rate_factor", "set_max_grad_norm"]
+    seen_segment: Whole
+    seen_incarnation: Annotated[str, Field(pattern=ID_PATTERN)] | None = None
+    seen_step: Whole | None = None
     reason: Annotated[str, Field(max_length=2000)] = ""
     checkpoint_id: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    data: Literal["replay", "skip"] = "skip"
-    max_grad_norm: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    data: Literal["replay", "skip", "exclude"] | None = None
+    exclude_samples: Annotated[list[Whole], Field(max_length=MOST_SAMPLES)] = []
+    exclude_documents: Annotated[list[Annotated[str, Field(min_length=1, max_length=256)]], Field(max_length=MOST_DOCUMENTS)] = []
+    learning_rate_factor: Factor | None = None
+    max_grad_norm: Norm | None = None
+    value: Norm | None = None
 
 
 class ChangeOut(BaseModel):
-    """One line of a command's history."""
+    """One line of a command's history: from which state into which, when, why, by whom, from where."""
 
+    before: str | None
     state: str
     at: datetime
     reason: str
+    by: str
+    place: str
 
 
 class RollbackOut(BaseModel):
@@ -51,7 +69,11 @@ class RollbackOut(BaseModel):
     data: str
     skip_from_step: int | None
     skip_to_step: int | None
+    exclude_samples: list[int]
+    exclude_documents: list[str]
+    learning_rate_factor: float | None
     max_grad_norm: float | None
+    first_sign_step: int | None
 
 
 class CommandOut(BaseModel):
@@ -64,13 +86,24 @@ class CommandOut(BaseModel):
     state: str
     reason: str
     issued_by: str
+    issued_from: str
     issued_at: datetime
     updated_at: datetime
+    deadline_at: datetime | None
+    incarnation: str
     segment: int
+    behind: str | None
+    value: float | None
     outcome: str
     step: int | None
     history: list[ChangeOut]
     rollback: RollbackOut | None
+
+
+class Commands(BaseModel):
+    """All commands of a run."""
+
+    commands: list[CommandOut]
 
 
 class CountdownOut(BaseModel):
@@ -98,7 +131,6 @@ class AfterCountdown(BaseModel):
 
 def command_out(command: IssuedCommand, history: tuple[Change, ...]) -> CommandOut:
     """A command as the API shows it."""
-    rollback = command.rollback
     return CommandOut(
         command_id=command.command_id,
         run_id=command.run_id,
@@ -106,23 +138,18 @@ def command_out(command: IssuedCommand, history: tuple[Change, ...]) -> CommandO
         state=command.state.value,
         reason=command.reason,
         issued_by=command.issued_by,
+        issued_from=command.issued_from,
         issued_at=command.issued_at,
         updated_at=command.updated_at,
+        deadline_at=command.deadline_at,
+        incarnation=command.incarnation,
         segment=command.segment,
+        behind=command.behind,
+        value=command.value,
         outcome=command.outcome,
         step=command.step,
-        history=[ChangeOut(state=each.state.value, at=each.at, reason=each.reason) for each in history],
-        rollback=None
-        if rollback is None
-        else RollbackOut(
-            checkpoint_id=rollback.checkpoint_id,
-            target_step=rollback.target_step,
-            new_segment=rollback.new_segment,
-            data=rollback.data.value,
-            skip_from_step=rollback.skip_from_step,
-            skip_to_step=rollback.skip_to_step,
-            max_grad_norm=rollback.max_grad_norm,
-        ),
+        history=[ChangeOut(**dataclasses.asdict(each)) for each in history],
+        rollback=None if command.rollback is None else RollbackOut(**dataclasses.asdict(command.rollback)),
     )
 
 
@@ -143,6 +170,17 @@ def countdown_out(countdown: Countdown, now: datetime) -> CountdownOut:
     )
 
 
+@router.get("/commands")
+def list_commands(run_id: RunId, context: In) -> Commands:
+    """All commands of a run, newest first, each with its whole history."""
+    with context.database.reading() as connection:
+        if run_store.get(connection, run_id) is None:
+            raise NotFound(f"there is no run {run_id}", "open the list of runs")
+        histories = store.read_histories(connection, [run_id])
+        given = store.read_commands(connection, run_id)
+    return Commands(commands=[command_out(each, histories.get(each.command_id, ())) for each in given])
+
+
 @router.post("/commands", status_code=202, responses={200: {"model": CommandOut}})
 def issue_command(
     *,
@@ -150,7 +188,7 @@ def issue_command(
     body: CommandIn,
     response: Response,
     context: In,
-    caller: By,
+    whose: Whose,
     idempotency_key: Annotated[str, Header(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")],
 ) -> CommandOut:
     """A command in line for the run: 202 when it is new, 200 when it was there already."""
@@ -158,12 +196,19 @@ def issue_command(
         run_id=run_id,
         kind=CommandKind(body.kind),
         seen_segment=body.seen_segment,
+        seen_incarnation=body.seen_incarnation,
+        seen_step=body.seen_step,
         reason=body.reason,
         checkpoint_id=body.checkpoint_id,
-        data=DataMode(body.data),
+        data=None if body.data is None else DataMode(body.data),
+        exclude_samples=tuple(sorted(set(body.exclude_samples))),
+        exclude_documents=tuple(sorted(set(body.exclude_documents))),
+        learning_rate_factor=body.learning_rate_factor,
         max_grad_norm=body.max_grad_norm,
+        value=body.value,
         idempotency_key=idempotency_key,
-        issued_by=caller.name,
+        issued_by=whose.name,
+        issued_from=whose.place,
     )
     now = context.now()
     issued = context.database.writer.submit(lambda connection: service.issue(connection, new, now))
@@ -173,28 +218,26 @@ def issue_command(
 
 
 @router.post("/commands/{command_id}/cancel")
-def cancel_command(run_id: RunId, command_id: Id, context: In, caller: By) -> CommandOut:
+def cancel_command(run_id: RunId, command_id: Id, context: In, whose: Whose) -> CommandOut:
     """The command, cancelled."""
     now = context.now()
-    cancelled = context.database.writer.submit(
-        lambda connection: service.cancel(connection, run_id, command_id, caller.name, now)
-    )
+    cancelled = context.database.writer.submit(lambda connection: service.cancel(connection, run_id, command_id, whose, now))
     return _shown(context, cancelled)
 
 
 @router.post("/countdown/cancel")
-def cancel_countdown(run_id: RunId, context: In, caller: By) -> AfterCountdown:
+def cancel_countdown(run_id: RunId, context: In, whose: Whose) -> AfterCountdown:
     """End the run's countdown without the command."""
     now = context.now()
-    context.database.writer.submit(lambda connection: countdowns.cancel(connection, run_id, caller.name, now))
+    context.database.writer.submit(lambda connection: countdowns.cancel(connection, run_id, whose, now))
     return _after(context, run_id, now)
 
 
 @router.post("/countdown/now")
-def hurry_countdown(run_id: RunId, context: In, caller: By) -> AfterCountdown:
+def hurry_countdown(run_id: RunId, context: In, whose: Whose) -> AfterCountdown:
     """Give the countdown's command now."""
     now = context.now()
-    context.database.writer.submit(lambda connection: countdowns.run_now(connection, run_id, caller.name, now))
+    context.database.writer.submit(lambda connection: countdowns.run_now(connection, run_id, whose, now))
     return _after(context, run_id, now)
 
 

@@ -9,6 +9,7 @@ from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict
 
 from server.domain.access import Caller
+from server.domain.commands import Hand
 from server.outbound.addresses import Policy
 from server.outbound.wakeups import Bus
 from server.settings import Settings
@@ -43,8 +44,16 @@ def caller(request: Request) -> Caller:
     return found
 
 
+def hand(request: Request) -> Hand:
+    """Who is calling, and from where: what the audit trail says of a change."""
+    by = caller(request)
+    host = request.client.host if request.client is not None else "unknown"
+    return Hand(by.name, f"{host}, by {'the page' if by.token_id is None else 'token'}")
+
+
 In = Annotated[Context, Depends(context)]
 By = Annotated[Caller, Depends(caller)]
+Whose = Annotated[Hand, Depends(hand)]
 
 ID_PATTERN = r"^[A-Za-z0-9_.:\-]{1,64}$"
 RunId = Annotated[str, Path(pattern=ID_PATTERN)]

@@ -92,11 +92,19 @@ def of_service(error: errors.ServiceError) -> Problem:
             members = {"refusal": error.refusal.name.lower(), "active_command": error.active_command}
             return Problem(409, error.detail, error.fix or "look at the run as it is now", members=members)
         case errors.Stale():
-            return Problem(412, error.detail, error.fix, members={"segment": error.segment})
+            return Problem(412, error.detail, error.fix, members=_now(error.now))
         case errors.Conflict():
             return Problem(409, error.detail, error.fix or "look at it as it is now")
         case _:
             return Problem(422, error.detail, error.fix or "correct it and send again")
+
+
+def _now(now: errors.Now) -> dict[str, Any]:
+    """The run as it stands, for a page that shows it as it was."""
+    known = now.command
+    command = None if known is None else {name: getattr(known, name) for name in ("command_id", "kind", "state", "issued_by")}
+    run = {"state": now.state, "segment": now.segment, "incarnation": now.incarnation, "step": now.step, "command": command}
+    return {"segment": now.segment, "run": run}
 
 
 def of_validation(failures: Iterable[Mapping[str, Any]]) -> Problem:

@@ -49,6 +49,15 @@ class LastValue(Out):
     step: int | None
 
 
+class SaveFailureOut(Out):
+    """The last save that failed, as long as no later one has succeeded."""
+
+    segment: int
+    step: int
+    at: datetime
+    reason: str
+
+
 class RunAlerts(Out):
     """How many alerts of a run are firing, and the worst of them."""
 
@@ -78,6 +87,8 @@ class _Run(Out):
     sparkline: list[float]
     countdown: CountdownOut | None
     command: CommandOut | None
+    waiting_command: CommandOut | None
+    save_failure: SaveFailureOut | None
     revision: int
 
 
@@ -103,8 +114,11 @@ class SeriesSummary(Out):
 class RunDetail(_Run):
     """A run as its page shows it."""
 
+    incarnation: str
     capabilities: list[str]
     incapable_because: str
+    data_modes: list[str]
+    data_modes_because: str
     automatic_rollback: bool
     world_size: int
     dropped_records: int
@@ -131,19 +145,25 @@ class _About:
     lines: Mapping[str, Sequence[float]]
     countdowns: Mapping[str, Countdown]
     commands: Mapping[str, IssuedCommand]
+    waiting: Mapping[str, IssuedCommand]
     histories: Mapping[str, tuple[Change, ...]]
     """By command."""
 
     @classmethod
     def read(cls, connection: Connection, run_ids: Collection[str]) -> "_About":
-        active = commands.active_commands(connection, run_ids)
+        in_line = commands.in_line(connection, run_ids)
         return cls(
             summaries.read_summaries(connection, run_ids),
             summaries.read_sparklines(connection, run_ids),
             countdowns.active_countdowns(connection, run_ids),
-            active,
-            commands.read_histories(connection, list(active)),
+            {each.run_id: each for each in in_line if each.behind is None},
+            {each.run_id: each for each in in_line if each.behind is not None},
+            commands.read_histories(connection, {each.run_id for each in in_line}),
         )
+
+    def shown(self, command: IssuedCommand | None) -> CommandOut | None:
+        """A command with its history; None for none."""
+        return None if command is None else command_out(command, self.histories.get(command.command_id, ()))
 
 
 @router.get("")
@@ -180,24 +200,27 @@ def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
     given = commands.read_commands(connection, run_id)
     return {
         **_fields(run, about, now),
+        "incarnation": store.newest_incarnation(connection, run_id) or "",
         "capabilities": [kind.value for kind in run.capabilities],
         "incapable_because": run.incapable_because,
+        "data_modes": [mode.value for mode in run.data_modes],
+        "data_modes_because": run.data_modes_because,
         "automatic_rollback": run.automatic_rollback,
         "world_size": run.world_size,
         "dropped_records": run.dropped_records,
         "segments": [segment_out(each) for each in stretches],
-        "checkpoints": [checkpoint_out(each, from_steps) for each in saved],
+        "checkpoints": [checkpoint_out(each, proposal, from_steps) for each in saved],
         "alerts": [alert_out(each, run.name) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
         "commands": [command_out(each, histories.get(each.command_id, ())) for each in given],
         "series": [series_out(each) for each in about.summaries.get(run_id, ())],
-        "proposal": proposal_out(proposal),
+        "proposal": proposal_out(proposal, run.data_modes),
         "events": [event_out(each) for each in events.newest(connection, run_id, limit=MOST_EVENTS)],
     }
 
 
 def _fields(run: Run, about: _About, now: datetime) -> dict[str, Any]:
     """What list and page both show of a run."""
-    command, countdown = about.commands.get(run.run_id), about.countdowns.get(run.run_id)
+    countdown = about.countdowns.get(run.run_id)
     return {
         "run_id": run.run_id,
         "project": run.project,
@@ -217,7 +240,9 @@ def _fields(run: Run, about: _About, now: datetime) -> dict[str, Any]:
         "latest": _latest(run, about.summaries.get(run.run_id, ())),
         "sparkline": list(about.lines.get(run.run_id, ())),
         "countdown": None if countdown is None else countdown_out(countdown, now),
-        "command": None if command is None else command_out(command, about.histories.get(command.command_id, ())),
+        "command": about.shown(about.commands.get(run.run_id)),
+        "waiting_command": about.shown(about.waiting.get(run.run_id)),
+        "save_failure": None if run.save_failure is None else SaveFailureOut(**run.save_failure),
         "revision": run.revision,
     }
 

@@ -171,6 +171,21 @@ def _why_passed_over(candidate: Candidate, sign: int | None) -> str:
     return f"{sign - candidate.step} steps before the first sign ({sign}): what made it may be in these weights already"
 
 
+def why_not(candidate: Candidate, choice: Choice, from_steps: Mapping[int, int]) -> str:
+    """Why a rollback would not go to this checkpoint now, as a clause; empty of the target."""
+    target = choice.target
+    if target is not None and candidate.checkpoint_id == target.checkpoint_id:
+        return ""
+    for each, why in choice.passed_over:
+        if each.checkpoint_id == candidate.checkpoint_id:
+            return why
+    if candidate.judged.state is not CheckpointState.SOUND:
+        return candidate.judged.reason
+    if is_superseded(candidate.segment, candidate.step, from_steps):
+        return "a rollback has left its stretch behind"
+    return "" if target is None else f"older than the target (step {target.step})"
+
+
 def skip_from(target_step: int, onset_step: int | None) -> int:
     """The first step whose batches a rollback with `data = skip` passes over; the last is the step at which the run is left.
 

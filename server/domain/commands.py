@@ -1,25 +1,28 @@
-"""The life of a command, and what may be commanded.
+"""The life of a command.
 
     queued -> delivered -> running -> succeeded | failed | unconfirmed
     queued, delivered -> cancelled | expired | superseded
     queued, delivered -> rejected            the agent refused it
-    unconfirmed -> succeeded | failed        the agent's word came after all
+    unconfirmed -> succeeded | failed        the agent's word came after all, of a newer process too: it has read the journal
 
 The agent's reports may overtake each other (a quick command is *running* before its *delivered* is read), so a later
 report from an earlier state is taken. Ends are final, `unconfirmed` excepted.
+
+What may be commanded when is decided in `admission`.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from trainer_agent.wire.commands import RollbackPayload
-from trainer_agent.wire.vocabulary import CommandKind, CommandState, RunState
-
-from .runs import ENDED as RUN_ENDED
+from trainer_agent.wire.vocabulary import CommandKind, CommandState
 
 DELIVER_WITHIN = timedelta(minutes=10)
 EXECUTE_WITHIN = dict.fromkeys(CommandKind, timedelta(minutes=15)) | {CommandKind.ROLLBACK: timedelta(minutes=30)}
+
+AFTER_RESTART = timedelta(seconds=10)
+"""How long a command of a process that is gone waits for the word of the next one. It reads its journal before its first step:
+what it does not find there was never begun."""
 
 _S = CommandState
 TRANSITIONS: dict[CommandState, frozenset[CommandState]] = {
@@ -33,6 +36,12 @@ TRANSITIONS: dict[CommandState, frozenset[CommandState]] = {
 ACTIVE = frozenset({_S.QUEUED, _S.DELIVERED, _S.RUNNING})
 ON_THE_WAY = frozenset({_S.QUEUED, _S.DELIVERED})
 """Not yet begun: may still be cancelled, superseded or expire."""
+OPEN = ACTIVE | {_S.UNCONFIRMED}
+"""Those that a word of the agent can still end."""
+BY_JOURNAL = frozenset({_S.SUCCEEDED, _S.FAILED})
+"""What a later process may report of a command of an earlier one."""
+SETTERS = frozenset({CommandKind.SET_LEARNING_RATE_FACTOR, CommandKind.SET_MAX_GRAD_NORM})
+"""The kinds that carry a value."""
 BY_REPORT = frozenset({_S.DELIVERED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED, _S.REJECTED})
 """The states an agent may report."""
 
@@ -97,69 +106,26 @@ class IssuedCommand:
     issued_at: datetime
     updated_at: datetime
     deadline_at: datetime | None
-
-
-class Refusal(StrEnum):
-    """Why a command was not made. The values are read by people."""
-
-    NOT_LIVE = "the run is not running, so nothing would obey"
-    NOT_CAPABLE = "this integration cannot do that"
-    ALREADY_ACTIVE = "another command is active on this run"
-    UNKNOWN_CHECKPOINT = "this run has no such checkpoint"
-    UNSOUND_CHECKPOINT = "the checkpoint is not sound"
-    SUPERSEDED_CHECKPOINT = "the checkpoint lies on a stretch that a rollback has left behind"
-    MOVED_ON = "the run has moved on since the page was drawn"
-    NO_SOUND_CHECKPOINT = "there is no sound checkpoint older than the first sign"
+    value: float | None = None
+    behind: str | None = None
+    """The running command that this one waits for; see the docstring of the module."""
+    issued_from: str = ""
+    """The address the request came from, and by which door."""
+    version: int = 1
+    """Raised by every change; a change that was made to an older version is not saved."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What of a run decides whether a command may be made now."""
+class Hand:
+    """Who changes a command, and from where: a person at an address, the trainer as a process, or the server itself."""
 
-    state: RunState
-    segment: int
-    capabilities: frozenset[CommandKind]
-    active_command: IssuedCommand | None = None
+    name: str
+    place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """Whether a command is made. `same_as` is the active command that already says it; `supersedes` one that it replaces."""
-
-    refusal: Refusal | None = None
-    same_as: IssuedCommand | None = None
-    supersedes: IssuedCommand | None = None
+SERVER = Hand("server")
 
 
-def admit(kind: CommandKind, standing: Standing, seen_segment: int | None, checkpoint_id: str | None = None) -> Admission:
-    """Decide on a new command. `seen_segment` is the segment its author was looking at, `checkpoint_id` the target asked for.
-
-    A second click on the same button is the first command; a rollback to another checkpoint than the active one's is another
-    command. A stop replaces a rollback that has not begun, and waits for one that has.
-    """
-    if not is_live(standing.state):
-        return Admission(Refusal.NOT_LIVE)
-    if kind not in standing.capabilities:
-        return Admission(Refusal.NOT_CAPABLE)
-    return _beside(standing.active_command, kind, checkpoint_id, moved=seen_segment not in (None, standing.segment))
-
-
-def is_live(state: RunState) -> bool:
-    """Whether a trainer may still be there to obey. A lost one may: being lost is the server's belief."""
-    return state not in RUN_ENDED and state is not RunState.CREATED
-
-
-def _beside(active: IssuedCommand | None, kind: CommandKind, checkpoint_id: str | None, *, moved: bool) -> Admission:
-    if active is not None and active.kind is kind and _same_target(active, checkpoint_id):
-        return Admission(same_as=active)
-    if moved:
-        return Admission(Refusal.MOVED_ON)
-    if active is None:
-        return Admission()
-    if kind is CommandKind.STOP and active.state in ON_THE_WAY:
-        return Admission(supersedes=active)
-    return Admission(Refusal.ALREADY_ACTIVE)
-
-
-def _same_target(active: IssuedCommand, checkpoint_id: str | None) -> bool:
-    return checkpoint_id is None or active.rollback is None or active.rollback.checkpoint_id == checkpoint_id
+def trainer(incarnation: str) -> Hand:
+    """The process that reports."""
+    return Hand("trainer", incarnation)

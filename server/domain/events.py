@@ -22,10 +22,17 @@ class EventType(StrEnum):
     RUN_STOPPED = "run.stopped"
     RUN_INCARNATION_ENDED = "run.incarnation_ended"
     """How an earlier process of a run ended, learned while a newer one speaks for it."""
+    RUN_LIVES = "run.lives"
+    """A process that was called killed speaks: it lives after all, and what was told of its end is taken back."""
+    RUN_PAUSED = "run.paused"
+    RUN_RESUMED = "run.resumed"
     RUN_UNABLE = "run.unable"
     RUN_RANK_FAILED = "run.rank_failed"
     RUN_RECORDS_DROPPED = "run.records_dropped"
     CHECKPOINT_CHANGED = "checkpoint.changed"
+    CHECKPOINT_SAVE_FAILED = "checkpoint.save_failed"
+    CHECKPOINT_PINNED = "checkpoint.pinned"
+    CHECKPOINT_UNPINNED = "checkpoint.unpinned"
     ALERT_FIRING = "alert.firing"
     ALERT_RESOLVED = "alert.resolved"
     ALERT_REWOUND = "alert.rewound"
@@ -48,7 +55,7 @@ class EventType(StrEnum):
 
 
 ENDS = (EventType.RUN_FINISHED, EventType.RUN_FAILED, EventType.RUN_STOPPED, EventType.RUN_INCARNATION_ENDED)
-"""The events that say how a process of a run ended; their `incarnation` says which."""
+"""The events that say how a process of a run ended; their `incarnation` says which. `RUN_LIVES` takes one back."""
 
 
 @dataclass(frozen=True, slots=True)

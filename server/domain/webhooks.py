@@ -49,13 +49,16 @@ SENT_AS: dict[EventType, Severity | None] = {
     EventType.RUN_STOPPED: Severity.WARNING,
     EventType.RUN_FINISHED: Severity.INFO,
     EventType.RUN_INCARNATION_ENDED: Severity.WARNING,
+    EventType.RUN_LIVES: Severity.WARNING,
+    EventType.CHECKPOINT_CHANGED: None,
+    EventType.CHECKPOINT_SAVE_FAILED: None,
     EventType.COUNTDOWN_STARTED: Severity.WARNING,
     EventType.COMMAND_SUCCEEDED: Severity.WARNING,
     EventType.COMMAND_FAILED: Severity.CRITICAL,
     EventType.COMMAND_UNCONFIRMED: Severity.CRITICAL,
     EventType.WEBHOOK_TEST: Severity.CRITICAL,
 }
-"""The events that leave the server, and how loud each is. None: as loud as the alert it tells of."""
+"""The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing."""
 
 _TITLES = {
     EventType.RUN_LOST: "Run lost",
@@ -63,6 +66,9 @@ _TITLES = {
     EventType.RUN_STOPPED: "Run stopped",
     EventType.RUN_FINISHED: "Run finished",
     EventType.RUN_INCARNATION_ENDED: "Earlier process ended",
+    EventType.RUN_LIVES: "Not killed after all",
+    EventType.CHECKPOINT_CHANGED: "Checkpoint corrupt",
+    EventType.CHECKPOINT_SAVE_FAILED: "Checkpoint not saved",
     EventType.COUNTDOWN_STARTED: "Countdown started",
     EventType.COMMAND_SUCCEEDED: "Command succeeded",
     EventType.COMMAND_FAILED: "Command failed",
@@ -149,8 +155,8 @@ def severity_of(event: Event) -> Severity | None:
     """How loud `event` is for the outside; None when it stays inside."""
     if event.type not in SENT_AS:
         return None
-    fixed = SENT_AS[event.type]
-    return fixed if fixed is not None else Severity(event.data.get("severity", Severity.WARNING))
+    said = SENT_AS[event.type] or event.data.get("severity")
+    return None if said is None else Severity(said)
 
 
 def wants(endpoint: Endpoint, event: Event, project: str | None) -> bool:

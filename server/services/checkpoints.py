@@ -1,4 +1,4 @@
-"""Checkpoints: taking the agent's facts, judging them, judging them again when more comes to light."""
+"""Checkpoints: taking the agent's facts, judging them, judging them again when more comes to light, and pinning them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from server.domain import checkpoints as domain
 from server.domain.alerts import Alert
 from server.domain.checkpoints import Candidate, Choice, Judged
+from server.domain.commands import Hand
 from server.domain.events import Event, EventType
 from server.domain.points import agent_time
 from server.store import alerts as alerts_store
@@ -16,10 +17,15 @@ from server.store import checkpoints as store
 from server.store import standing
 from server.store.checkpoints import Checkpoint
 from trainer_agent.wire.messages import CheckpointSaved, Verdict
+from trainer_agent.wire.vocabulary import CheckpointState, Severity
 
+from .errors import Conflict, NotFound
 from .recording import record
 
 VERDICTS_IN_A_REPLY = 20
+PINS_IN_A_REPLY = 120
+MOST_PINNED = 100
+"""Fewer than are told with each reply, so that what was unpinned lately is told too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datet
         return
     again = (known.facts.segment, known.facts.step) != (facts.segment, facts.step)  # the name was used anew
     taken = replace(known, facts=facts, saved_at=saved_at if again else known.saved_at)
+    if again and known.pinned:  # what was pinned is gone
+        taken = _pinned(connection, taken, Hand("trainer"), now, pinned=False, why="its name was used for another checkpoint")
     if known.judged == judged:
         store.save_checkpoint(connection, taken)
     else:
@@ -74,13 +82,59 @@ def _save(connection: Connection, checkpoint: Checkpoint, before: Judged | None,
         "before": None if before is None else before.state,
         "reason": judged.reason,
     }
+    if judged.state is CheckpointState.CORRUPT:
+        text = f"The checkpoint of step {facts.step} is corrupt: {judged.reason}"
+        data |= {"severity": Severity.CRITICAL, "text": text}
     record(connection, Event(EventType.CHECKPOINT_CHANGED, now, checkpoint.run_id, facts.step, facts.segment, data))
 
 
 def verdicts(connection: Connection, run_id: str) -> tuple[Verdict, ...]:
-    """The verdicts that changed last, for the agent to go by when the server is away."""
-    changed = store.last_changed(connection, run_id, VERDICTS_IN_A_REPLY)
-    return tuple(Verdict(checkpoint_id, judged.state, judged.reason) for checkpoint_id, judged in changed)
+    """The verdicts that changed last, and all pins, for the agent to go by when the server is away."""
+    told = store.last_changed(connection, run_id, VERDICTS_IN_A_REPLY)
+    known = {each.checkpoint_id for each in told}
+    pins = store.last_pinned(connection, run_id, PINS_IN_A_REPLY)
+    both = (*told, *(each for each in pins if each.checkpoint_id not in known))
+    return tuple(Verdict(each.checkpoint_id, each.judged.state, each.judged.reason, each.pinned) for each in both)
+
+
+def pin(connection: Connection, run_id: str, checkpoint_id: str, by: Hand, now: datetime, *, pinned: bool) -> Checkpoint:
+    """The checkpoint, pinned or no longer. Saying it again changes nothing.
+
+    Raises:
+        NotFound: the run has no such checkpoint.
+        Conflict: there is nothing left of it to keep, or too many are pinned.
+    """
+    standing.read_standing(connection, run_id)  # locks the run: the agent may be telling that it is gone
+    known = store.read_checkpoint(connection, run_id, checkpoint_id)
+    if known is None:
+        raise NotFound("this run has no such checkpoint", "look at the run as it is now")
+    if known.pinned == pinned:
+        return known
+    if pinned:
+        _check_can_be_pinned(connection, known)
+    changed = _pinned(connection, known, by, now, pinned=pinned)
+    store.save_checkpoint(connection, changed)
+    return changed
+
+
+def _check_can_be_pinned(connection: Connection, checkpoint: Checkpoint) -> None:
+    if checkpoint.judged.state is CheckpointState.DELETED:
+        raise Conflict("the checkpoint is deleted already", "pin another one")
+    held = sum(each.pinned for each in store.last_pinned(connection, checkpoint.run_id, MOST_PINNED))
+    if held >= MOST_PINNED:
+        raise Conflict(f"{MOST_PINNED} checkpoints of this run are pinned already", "unpin one first")
+
+
+def _pinned(
+    connection: Connection, checkpoint: Checkpoint, by: Hand, now: datetime, *, pinned: bool, why: str = ""
+) -> Checkpoint:
+    """The checkpoint as it is to be saved. That it was pinned or unpinned is told."""
+    facts = checkpoint.facts
+    what = EventType.CHECKPOINT_PINNED if pinned else EventType.CHECKPOINT_UNPINNED
+    text = f"Checkpoint of step {facts.step} {'pinned' if pinned else 'unpinned'} by {by.name}" + (f": {why}" if why else "")
+    data = {"checkpoint_id": facts.checkpoint_id, "by": by.name, "place": by.place, "reason": why, "text": text}
+    record(connection, Event(what, now, checkpoint.run_id, facts.step, facts.segment, data))
+    return replace(checkpoint, pinned=pinned, pinned_by=by.name if pinned else "", pin_changed_at=now)
 
 
 def propose(connection: Connection, run_id: str) -> Proposal:
@@ -93,5 +147,10 @@ def propose(connection: Connection, run_id: str) -> Proposal:
 def proposal(checkpoints: Iterable[Checkpoint], open_alerts: Iterable[Alert], from_steps: dict[int, int]) -> Proposal:
     """The same out of what has been read already."""
     sign = domain.first_sign(open_alerts)
-    candidates = [Candidate(each.facts.checkpoint_id, each.facts.segment, each.facts.step, each.judged) for each in checkpoints]
-    return Proposal(domain.choose_target(candidates, sign, from_steps), sign)
+    return Proposal(domain.choose_target(map(candidate, checkpoints), sign, from_steps), sign)
+
+
+def candidate(checkpoint: Checkpoint) -> Candidate:
+    """A checkpoint as the choice of a target sees it."""
+    facts = checkpoint.facts
+    return Candidate(facts.checkpoint_id, facts.segment, facts.step, checkpoint.judged)

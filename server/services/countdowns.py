@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from server.domain import countdowns as domain
+from server.domain.admission import default_data, is_live
 from server.domain.alerts import Alert, CloseReason
-from server.domain.commands import IssuedCommand, is_live
+from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
 from server.domain.rules import ActionKind, AlertRule
 from server.store import alerts as alerts_store
@@ -18,7 +20,7 @@ from server.store import countdowns as store
 from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.standing import RunStanding
-from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, Severity
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, DataMode, Severity
 
 from . import checkpoints, commands, transitions
 from .commands import RULE_PREFIX, NewCommand
@@ -141,7 +143,8 @@ def _carry_out(connection: Connection, countdown: Countdown, now: datetime) -> N
 
 def _issue(connection: Connection, countdown: Countdown, kind: CommandKind, reason: str, now: datetime) -> str:
     """Give the rule's command. What came of it, in words; a refusal is an answer too."""
-    new = _command(countdown, kind, f"{RULE_PREFIX}{countdown.rule_id}", reason)
+    by = Hand(f"{RULE_PREFIX}{countdown.rule_id}", SERVER.name)
+    new = _command(countdown, kind, by, reason, _modes(connection, countdown.run_id))
     try:
         command = commands.issue(connection, new, now).command
     except ServiceError as error:
@@ -149,33 +152,44 @@ def _issue(connection: Connection, countdown: Countdown, kind: CommandKind, reas
     return _done(command)
 
 
-def _command(countdown: Countdown, kind: CommandKind, issued_by: str, reason: str) -> NewCommand:
-    return NewCommand(
+def _modes(connection: Connection, run_id: str) -> Sequence[DataMode]:
+    standing = standings.read_standing(connection, run_id)
+    return () if standing is None else standing.data_modes
+
+
+def _command(countdown: Countdown, kind: CommandKind, by: Hand, reason: str, modes: Sequence[DataMode]) -> NewCommand:
+    """A rollback does with the data what the rule says, or else what the run can do."""
+    new = NewCommand(
         run_id=countdown.run_id,
         kind=kind,
         idempotency_key=f"countdown:{countdown.countdown_id}",
-        issued_by=issued_by,
+        issued_by=by.name,
+        issued_from=by.place,
         seen_segment=countdown.segment,
         reason=reason,
-        data=countdown.action.data,
-        max_grad_norm=countdown.action.max_grad_norm,
     )
+    if kind is not CommandKind.ROLLBACK:
+        return new
+    wanted = countdown.action.data
+    data = wanted if wanted in modes else default_data(modes)
+    return replace(new, data=data, max_grad_norm=countdown.action.max_grad_norm)
 
 
 def _done(command: IssuedCommand) -> str:
     return f"rollback to step {command.rollback.target_step} given" if command.rollback is not None else f"{command.kind} given"
 
 
-def cancel(connection: Connection, run_id: str, by: str, now: datetime) -> Countdown:
+def cancel(connection: Connection, run_id: str, by: Hand, now: datetime) -> Countdown:
     """The run's countdown, cancelled.
 
     Raises:
         Conflict: none is counting.
     """
-    return transitions.end_countdown(connection, _counting(connection, run_id), CountdownInput.CANCEL, f"cancelled by {by}", now)
+    said = f"cancelled by {by.name}"
+    return transitions.end_countdown(connection, _counting(connection, run_id), CountdownInput.CANCEL, said, now)
 
 
-def run_now(connection: Connection, run_id: str, by: str, now: datetime) -> tuple[Countdown, IssuedCommand]:
+def run_now(connection: Connection, run_id: str, by: Hand, now: datetime) -> tuple[Countdown, IssuedCommand]:
     """The run's countdown, ended early, and the command: a person's own, so the guard rails of rules do not hold it.
 
     Raises:
@@ -184,9 +198,9 @@ def run_now(connection: Connection, run_id: str, by: str, now: datetime) -> tupl
     """
     countdown = _counting(connection, run_id)
     kind = CommandKind(countdown.action.kind.value)
-    ended = transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, f"{by} said now", now)
-    reason = f"{countdown.rule_name}, at once"
-    return ended, commands.issue(connection, _command(countdown, kind, by, reason), now).command
+    ended = transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, f"{by.name} said now", now)
+    new = _command(countdown, kind, by, f"{countdown.rule_name}, at once", _modes(connection, run_id))
+    return ended, commands.issue(connection, new, now).command
 
 
 def _counting(connection: Connection, run_id: str) -> Countdown:

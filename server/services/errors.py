@@ -5,13 +5,28 @@
     ├── OutOfOrder      409  a batch begins past the next expected number
     ├── Refused         409  a command that may not be made now
     ├── Conflict        409  what is there has moved past the point where this can be done
-    ├── Stale           412  the page that asked shows an older segment
+    ├── Stale           412  the page that asked shows an older segment, or an earlier process
     └── Invalid         422  what was sent cannot be taken, now or later
 
 `detail` says what is wrong, `fix` what to do next; the api makes a problem document of them.
 """
 
-from server.domain.commands import Refusal
+from dataclasses import dataclass
+
+from server.domain.admission import Refusal
+from server.domain.commands import IssuedCommand
+from trainer_agent.wire.vocabulary import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """Where a run stands, for somebody who saw it elsewhere."""
+
+    state: RunState
+    segment: int
+    incarnation: str
+    step: int | None
+    command: IssuedCommand | None
 
 
 class ServiceError(Exception):
@@ -51,9 +66,16 @@ class Conflict(ServiceError):  # noqa: N818
 class Stale(ServiceError):  # noqa: N818
     """The run has moved on since the page was drawn."""
 
-    def __init__(self, segment: int) -> None:
-        super().__init__(f"the run is in segment {segment} by now", "look at the run as it is now and decide again")
-        self.segment = segment
+    def __init__(self, now: Now) -> None:
+        step = "" if now.step is None else f" at step {now.step}"
+        said = f"the run is {now.state} in segment {now.segment}{step} by now, or in another process than you saw"
+        super().__init__(said, "look at the run as it is now and decide again")
+        self.now = now
+
+    @property
+    def segment(self) -> int:
+        """The segment it is in."""
+        return self.now.segment
 
 
 class Invalid(ServiceError):  # noqa: N818

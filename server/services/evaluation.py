@@ -24,7 +24,7 @@ from server.store.rules import StoredState
 from trainer_agent.wire.messages import SegmentStarted
 from trainer_agent.wire.vocabulary import AlertState
 
-from . import checkpoints, commands, countdowns, transitions
+from . import checkpoints, countdowns, reports, transitions
 
 _Key = tuple[str, str, int]
 """Rule, series, rank."""
@@ -171,8 +171,10 @@ def _stored(key: tuple[str, str], rank: int, rule: AlertRule, watch: Watch) -> S
     return StoredState(key[0], key[1], rank, watch.rule_version, watch.segment, watching.to_parsed(rule, watch))
 
 
-def segment_started(connection: Connection, run_id: str, started: SegmentStarted, rank: int, now: datetime) -> None:
-    """Take the rules of a rank back to where the new segment begins. Rank 0 also ends what was meant for the old one."""
+def segment_started(
+    connection: Connection, run_id: str, started: SegmentStarted, now: datetime, *, rank: int, incarnation: str
+) -> None:
+    """Take the rules of a rank back to where the new segment begins. Rank 0 also settles what was meant for the old one."""
     close_rewound(connection, run_id, started.segment, started.from_step, now)
     rules = {rule.rule_id: rule for rule in rules_store.read_rules(connection)}
     states = []
@@ -186,7 +188,7 @@ def segment_started(connection: Connection, run_id: str, started: SegmentStarted
     rules_store.save_states(connection, run_id, states)
     if rank == 0:
         countdowns.withdraw_before(connection, run_id, started.segment, now)
-        commands.leave_behind(connection, run_id, started.segment, started.command_id, now)
+        reports.segment_started(connection, run_id, incarnation, started, now)
 
 
 def close_rewound(connection: Connection, run_id: str, segment: int, from_step: int, now: datetime) -> None:
@@ -230,4 +232,4 @@ def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
             states.append(_stored((stored.rule_id, stored.series), stored.rank, rule, watch))
     rules_store.save_states(connection, run_id, states)
     countdowns.withdraw(connection, run_id, "the run has ended", now)
-    commands.end_with_run(connection, run_id, now)
+    reports.end_with_run(connection, run_id, now)

@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from server.domain import points as domain
 from server.domain.events import Event, EventType
-from server.domain.runs import END_INPUT, ENDED, RunInput
-from server.services import checkpoints, commands, evaluation, runs
+from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
+from server.services import checkpoints, evaluation, reports, runs
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
@@ -33,10 +33,14 @@ from trainer_agent.wire.messages import (
     Reply,
     Report,
     RunEnded,
+    SaveFailed,
     SegmentStarted,
     Unable,
 )
-from trainer_agent.wire.vocabulary import EndReason
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason
+
+_PAUSES = {CommandKind.PAUSE: RunInput.PAUSED, CommandKind.RESUME: RunInput.RESUMED}
+"""What a command has made of the run once it has succeeded."""
 
 
 def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: datetime) -> Reply:
@@ -94,8 +98,10 @@ class _Taking:
         A batch with the end in it is no such word: what a killed process left is brought by another.
         """
         touch(self.connection, self.run.run_id)
+        if not any(_tells_of_death(numbered.record) for numbered in fresh.records):
+            self.run = runs.revive(self.connection, self.run, self.life, self.now)
         if self.leads and not any(isinstance(numbered.record, RunEnded) for numbered in fresh.records):
-            self.run = runs.advance(self.connection, self.run, RunInput.HEARD, self.now, text="Heard again")
+            self.run = runs.heard(self.connection, self.run, self.now)
         for entry in domain.in_order(fresh):
             if isinstance(entry, Numbered):
                 self._record(entry.record)
@@ -121,7 +127,6 @@ class _Taking:
 
     def _record(self, wire: Record) -> None:
         """Act on a record. Only rank 0 speaks for checkpoints, commands and ends; each rank has its own curve to rewind."""
-        connection, run_id = self.connection, self.run.run_id
         match wire:
             case Dropped():
                 self._dropped(wire)
@@ -134,11 +139,27 @@ class _Taking:
             case Unable():
                 self._unable(wire)
             case CheckpointSaved():
-                checkpoints.take(connection, run_id, wire, self.now)
+                self._saved(wire)
             case Report():
-                commands.take_report(connection, run_id, self.life.incarnation, wire, self.now)
+                self._report(wire)
+            case SaveFailed():
+                self._save_failed(wire)
             case RunEnded():
                 self._ended(wire)
+
+    def _report(self, wire: Report) -> None:
+        """What became of a command. Pausing is done as soon as it is said, not only at the next heartbeat."""
+        told = reports.take_report(self.connection, self.run.run_id, self.life.incarnation, wire, self.now)
+        what = None if told is None or told.state is not CommandState.SUCCEEDED else _PAUSES.get(told.kind)
+        if what is not None and self.leads and self.run.state not in ENDED:
+            self._advance(what, "Paused" if what is RunInput.PAUSED else "Goes on")
+
+    def _saved(self, wire: CheckpointSaved) -> None:
+        checkpoints.take(self.connection, self.run.run_id, wire, self.now)
+        self.run = runs.saved(self.connection, self.run, wire)
+
+    def _save_failed(self, wire: SaveFailed) -> None:
+        self.run = runs.save_failed(self.connection, self.run, wire, self.now)
 
     def _dropped(self, wire: Dropped) -> None:
         self._set(dropped_records=self.run.dropped_records + wire.count)
@@ -179,7 +200,8 @@ class _Taking:
         if self.life.rank == 0:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
         if is_newest:
-            evaluation.segment_started(self.connection, self.run.run_id, wire, self.life.rank, self.now)
+            rank, incarnation = self.life.rank, self.life.incarnation
+            evaluation.segment_started(self.connection, self.run.run_id, wire, self.now, rank=rank, incarnation=incarnation)
 
     def _open(self, wire: SegmentStarted) -> bool:
         """Write the segment down; False when this incarnation has announced it before."""
@@ -196,7 +218,7 @@ class _Taking:
 
     def _ended(self, wire: RunEnded) -> None:
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
-        if event_store.tells_end_of(self.connection, self.run.run_id, self.life.incarnation):
+        if event_store.end_told_of(self.connection, self.run.run_id, self.life.incarnation) is not None:
             return  # the first word on how a process ended stands: what is found in its folder later may be less than it knew
         words = wire.reason.value.replace("_", " ")
         text, reason = f"{words}: {wire.detail}" if wire.detail else words, wire.detail or words
@@ -214,7 +236,7 @@ class _Taking:
         self._advance(RunInput.EARLIER_ENDED, f"An earlier process of this run ended{where}: {text}", reason)
         self.run = run
 
-    def _advance(self, what: RunInput, text: str, reason: str) -> None:
+    def _advance(self, what: RunInput, text: str, reason: str = "") -> None:
         self.run = runs.advance(self.connection, self.run, what, self.now, text=text, reason=reason, life=self.life)
 
     def _set(self, **values: int) -> None:
@@ -224,6 +246,11 @@ class _Taking:
 
     def _tell(self, what: EventType, data: dict[str, object]) -> None:
         record(self.connection, Event(what, self.now, self.run.run_id, self.run.step, self.run.segment, data))
+
+
+def _tells_of_death(wire: Record) -> bool:
+    """Whether it is the end of a process in the words of another, which found what it left."""
+    return isinstance(wire, RunEnded) and was_called_killed(wire.detail)
 
 
 def _said(wire: SegmentStarted) -> dict[str, object]:

@@ -12,21 +12,22 @@ from sqlalchemy import Connection
 
 from server.domain import runs as domain
 from server.domain.countdowns import AFTER_START
-from server.domain.events import Event
+from server.domain.events import Event, EventType
 from server.domain.runs import RunInput
-from server.services import checkpoints, commands
+from server.services import checkpoints, reports
 from server.services.errors import Invalid, NotFound
 from server.services.recording import record
 from server.store import commands as command_store
 from server.store import countdowns as countdown_store
+from server.store import events as event_store
 from server.store import runs as store
 from server.store.runs import Incarnation, Run
 from server.store.touched import touch
 from trainer_agent.wire import crash
 from trainer_agent.wire import series as names
 from trainer_agent.wire.codec import number_to_json
-from trainer_agent.wire.messages import Heartbeat, Reply, RunStart
-from trainer_agent.wire.vocabulary import Phase, RunState
+from trainer_agent.wire.messages import CheckpointSaved, Heartbeat, Reply, RunStart, SaveFailed
+from trainer_agent.wire.vocabulary import CheckpointState, Phase, RunState, Severity
 
 MAX_ID = 64
 MAX_NAME = 256
@@ -34,6 +35,9 @@ MAX_WORD = 32
 MAX_NUMBER = 2**31 - 1
 """Of ranks, world sizes and segments."""
 MAX_LATEST = 100
+
+MAX_REASON = 2_000
+HEARD_AGAIN = "Heard again"
 
 START_FIRST = "send RunStart for this incarnation and rank first"
 
@@ -97,6 +101,8 @@ def _said(start: RunStart) -> dict[str, Any]:
         "integration": start.integration,
         "capabilities": start.capabilities,
         "incapable_because": start.incapable_because,
+        "data_modes": start.data_modes,
+        "data_modes_because": start.data_modes_because,
         "automatic_rollback": start.automatic_rollback,
         "attributes": start.attributes,
     }
@@ -170,7 +176,52 @@ def advance(
 
 def _entered(state: RunState, reason: str, now: datetime) -> dict[str, Any]:
     """What else is different of a run that has just come into `state`: why it is there, and that it does nothing any more."""
-    return {"state_reason": reason} | ({"ended_at": now, "phase": None} if state in domain.ENDED else {})
+    return {"state_reason": reason} | ({"ended_at": now, "phase": None} if state in domain.ENDED else {"ended_at": None})
+
+
+def heard(connection: Connection, run: Run, now: datetime) -> Run:
+    """The run after a message that does not say what it does: a lost one is again what its last heartbeat said."""
+    again = RunInput.PAUSED if run.state is RunState.LOST and run.phase is Phase.PAUSED else RunInput.HEARD
+    return advance(connection, run, again, now, text=HEARD_AGAIN)
+
+
+def revive(connection: Connection, run: Run, life: Incarnation, now: datetime) -> Run:
+    """Take back that a process was killed: it speaks. Nothing where nobody said so of it."""
+    if life.rank != 0:
+        return run
+    speaks_for_run = leads(connection, life)
+    if speaks_for_run and not (run.state is RunState.FAILED and domain.was_called_killed(run.state_reason)):
+        return run
+    end = event_store.end_told_of(connection, run.run_id, life.incarnation)
+    if end is None or not domain.was_called_killed(str(end.data.get("reason"))):
+        return run
+    what = RunInput.LIVES if speaks_for_run else RunInput.EARLIER_LIVES
+    text = "It was not killed: it is heard again" if speaks_for_run else "An earlier process was not killed: it is heard again"
+    return advance(connection, run, what, now, text=text, life=life)
+
+
+def save_failed(connection: Connection, run: Run, failed: SaveFailed, now: datetime) -> Run:
+    """A checkpoint could not be saved: people are called, once until a later save succeeds."""
+    severity = Severity.INFO if run.save_failure is not None else Severity.CRITICAL
+    reason = failed.reason[:MAX_REASON]
+    failure = {"segment": run.segment, "step": failed.step, "at": now.isoformat(), "reason": reason}
+    store.update(connection, run.run_id, {"save_failure": failure})
+    text = f"The checkpoint of step {failed.step} could not be saved: {reason}"
+    data = {"title": "Checkpoint not saved", "severity": severity, "reason": reason, "text": text}
+    record(connection, Event(EventType.CHECKPOINT_SAVE_FAILED, now, run.run_id, failed.step, run.segment, data))
+    return replace(run, save_failure=failure)
+
+
+def saved(connection: Connection, run: Run, facts: CheckpointSaved) -> Run:
+    """A checkpoint was saved, or is told of again: where it is newer than the save that failed, that is over."""
+    failure = run.save_failure
+    if failure is None or facts.state is not CheckpointState.COMPLETE:
+        return run
+    if (facts.segment, facts.step) < (failure["segment"], failure["step"]):
+        return run
+    store.update(connection, run.run_id, {"save_failure": None})
+    touch(connection, run.run_id)
+    return replace(run, save_failure=None)
 
 
 def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id: str, now: datetime) -> Reply:
@@ -182,8 +233,10 @@ def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id:
     run = owned(connection, heartbeat.run_id, owner_token_id)
     life = speaking(connection, run, heartbeat.incarnation, heartbeat.rank)
     store.update_incarnation(connection, life, next_seq=life.next_seq, heard_at=now)
+    run = revive(connection, run, life, now)
     if leads(connection, life):
-        run = advance(connection, run, RunInput.HEARD, now, text="Heard again")
+        what, text = (RunInput.PAUSED, "Paused") if heartbeat.phase is Phase.PAUSED else (RunInput.RESUMED, "Goes on")
+        run = advance(connection, run, what, now, text=HEARD_AGAIN if run.state is RunState.LOST else text)
         _show(connection, run, heartbeat)
     return reply(connection, life, now)
 
@@ -219,7 +272,7 @@ def reply(connection: Connection, life: Incarnation, now: datetime) -> Reply:
         return Reply(life.next_seq)
     return Reply(
         life.next_seq,
-        commands.pending_for(connection, life.run_id, life.incarnation, now),
+        reports.pending_for(connection, life.run_id, life.incarnation, now),
         checkpoints.verdicts(connection, life.run_id),
     )
 

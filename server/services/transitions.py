@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from server.domain import commands as commands_domain
 from server.domain import countdowns as countdowns_domain
 from server.domain.alerts import Alert, CloseReason
-from server.domain.commands import IssuedCommand
+from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput
 from server.domain.events import Event, EventType
 from server.store import alerts as alerts_store
@@ -111,6 +111,7 @@ def move_command(
     outcome: str,
     now: datetime,
     *,
+    by: Hand = SERVER,
     step: int | None = None,
     details: dict[str, Any] | None = None,
 ) -> IssuedCommand:
@@ -124,36 +125,58 @@ def move_command(
         step=step if step is not None else command.step,
         updated_at=now,
         deadline_at=commands_domain.deadline(command.kind, following, now),
+        version=command.version + 1,
     )
-    if not commands_store.save_command(connection, moved, command.state):
+    if not commands_store.save_command(connection, moved):
         return commands_store.read_command(connection, command.run_id, command.command_id) or command
-    record(connection, command_event(moved, outcome, now, details))
+    record(connection, command_event(moved, outcome, now, by=by, before=command.state, details=details))
     return moved
 
 
+def change_command(connection: Connection, command: IssuedCommand, now: datetime, **changes: Any) -> bool:
+    """Change a command without changing its state; False when it has moved on meanwhile. The page is told, nobody is paged."""
+    changed = replace(command, updated_at=now, version=command.version + 1, **changes)
+    if not commands_store.save_command(connection, changed):
+        return False
+    touch(connection, command.run_id)
+    return True
+
+
 def amend_command(connection: Connection, command: IssuedCommand, addition: str, now: datetime) -> None:
-    """Add to the outcome of a command that has ended, once; its state stays. The page is told, nobody is paged."""
+    """Add to the outcome of a command that has ended, once; its state stays."""
     if addition not in command.outcome:
-        amended = replace(command, outcome=f"{command.outcome}; {addition}", updated_at=now)
-        commands_store.save_command(connection, amended, command.state)
-        touch(connection, command.run_id)
+        change_command(connection, command, now, outcome=f"{command.outcome}; {addition}")
 
 
-def command_event(command: IssuedCommand, reason: str, now: datetime, details: dict[str, Any] | None = None) -> Event:
-    """What is told of a command: which, what became of it, and why."""
+def command_event(
+    command: IssuedCommand,
+    reason: str,
+    now: datetime,
+    *,
+    by: Hand,
+    before: CommandState | None = None,
+    details: dict[str, Any] | None = None,
+) -> Event:
+    """What is told of a command: which, what became of it, why, by whom and from where."""
     rollback = command.rollback
+    name = command.kind.value.replace("_", " ").capitalize()
     target = f" to step {rollback.target_step}" if rollback is not None else ""
+    to_value = f" to {command.value:g}" if command.value is not None else ""
     data = {
         "command_id": command.command_id,
         "kind": command.kind,
         "state": command.state,
+        "before": before,
         "reason": reason,
         "issued_by": command.issued_by,
+        "by": by.name,
+        "place": by.place,
         "checkpoint_id": rollback.checkpoint_id if rollback is not None else None,
         "target_step": rollback.target_step if rollback is not None else None,
         "new_segment": rollback.new_segment if rollback is not None else None,
-        "title": f"{command.kind.value.capitalize()} {command.state}",
-        "text": f"{command.kind.value.capitalize()}{target} {command.state}" + (f": {reason}" if reason else ""),
+        "value": command.value,
+        "title": f"{name} {command.state}",
+        "text": f"{name}{target}{to_value} {command.state}" + (f": {reason}" if reason else ""),
     }
     kind = EventType(f"command.{command.state}")
     return Event(kind, now, command.run_id, command.step, command.segment, data | (details or {}))

@@ -16,28 +16,44 @@ from .tables import checkpoints
 from .upserts import upsert
 
 _c = checkpoints.c
-_LAST_CHANGED = (  # asked with every reply
-    sa.select(_c.checkpoint_id, _c.state, _c.reason)
-    .where(_c.run_id == sa.bindparam("of_run"))
-    .order_by(_c.changed_at.desc(), _c.step.desc(), _c.checkpoint_id)
-    .limit(sa.bindparam("at_most", type_=sa.Integer))
+_TOLD = sa.select(_c.checkpoint_id, _c.state, _c.reason, _c.pinned).where(_c.run_id == sa.bindparam("of_run"))
+_AT_MOST = sa.bindparam("at_most", type_=sa.Integer)
+_LAST_CHANGED = _TOLD.order_by(_c.changed_at.desc(), _c.step.desc(), _c.checkpoint_id).limit(_AT_MOST)  # asked with every reply
+_LAST_PINNED = (  # and this: what was ever pinned, what is pinned now first
+    _TOLD.where(_c.pin_changed_at.is_not(None))
+    .order_by(_c.pinned.desc(), _c.pin_changed_at.desc(), _c.checkpoint_id)
+    .limit(_AT_MOST)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Facts and verdict. `changed_at` is when the verdict last changed."""
+    """Facts and verdict. `changed_at` is when the verdict last changed, `pin_changed_at` when a pin was last set or taken off."""
 
     run_id: str
     facts: CheckpointSaved
     judged: Judged
     saved_at: datetime
     changed_at: datetime
+    pinned: bool = False
+    pinned_by: str = ""
+    pin_changed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the agent is told of a checkpoint."""
+
+    checkpoint_id: str
+    judged: Judged
+    pinned: bool
 
 
 def _checkpoint(row: sa.Row[Any]) -> Checkpoint:
     facts = from_json(CheckpointSaved, json.loads(row.facts))
-    return Checkpoint(row.run_id, facts, Judged(CheckpointState(row.state), row.reason), row.saved_at, row.changed_at)
+    judged = Judged(CheckpointState(row.state), row.reason)
+    pin = (row.pinned, row.pinned_by, row.pin_changed_at)
+    return Checkpoint(row.run_id, facts, judged, row.saved_at, row.changed_at, *pin)
 
 
 def save_checkpoint(connection: sa.Connection, checkpoint: Checkpoint) -> None:
@@ -53,6 +69,9 @@ def save_checkpoint(connection: sa.Connection, checkpoint: Checkpoint) -> None:
         "facts": json.dumps(to_json(facts), allow_nan=False),
         "saved_at": checkpoint.saved_at,
         "changed_at": checkpoint.changed_at,
+        "pinned": checkpoint.pinned,
+        "pinned_by": checkpoint.pinned_by,
+        "pin_changed_at": checkpoint.pin_changed_at,
     }
     upsert(connection, checkpoints, [row])
 
@@ -71,7 +90,16 @@ def read_checkpoints(connection: sa.Connection, run_id: str) -> tuple[Checkpoint
     return tuple(_checkpoint(row) for row in connection.execute(query.order_by(*order)))
 
 
-def last_changed(connection: sa.Connection, run_id: str, limit: int) -> tuple[tuple[str, Judged], ...]:
-    """Id and verdict of the checkpoints whose verdicts changed last, the newest first."""
-    rows = connection.execute(_LAST_CHANGED, {"of_run": run_id, "at_most": limit})
-    return tuple((row.checkpoint_id, Judged(CheckpointState(row.state), row.reason)) for row in rows)
+def last_changed(connection: sa.Connection, run_id: str, limit: int) -> tuple[Told, ...]:
+    """The checkpoints whose verdicts changed last, the newest first."""
+    return _told(connection, _LAST_CHANGED, run_id, limit)
+
+
+def last_pinned(connection: sa.Connection, run_id: str, limit: int) -> tuple[Told, ...]:
+    """The checkpoints that are pinned, then those that no longer are, each by when that changed, the newest first."""
+    return _told(connection, _LAST_PINNED, run_id, limit)
+
+
+def _told(connection: sa.Connection, query: sa.Select[Any], run_id: str, limit: int) -> tuple[Told, ...]:
+    rows = connection.execute(query, {"of_run": run_id, "at_most": limit})
+    return tuple(Told(row.checkpoint_id, Judged(CheckpointState(row.state), row.reason), row.pinned) for row in rows)

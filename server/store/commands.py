@@ -1,4 +1,4 @@
-"""Commands: at most one of a run is active, which an index of the database sees to."""
+"""Commands: at most one of a run is active, and at most one waits behind it, which two indexes of the database see to."""
 
 import json
 from collections.abc import Collection
@@ -13,25 +13,33 @@ from trainer_agent.wire.codec import from_json, to_json
 from trainer_agent.wire.commands import RollbackPayload
 from trainer_agent.wire.vocabulary import CommandKind, CommandState
 
-from .tables import commands, events
+from .tables import command_keys, commands, events, incarnations
 
-_ACTIVE = commands.c.state.in_([state.value for state in ACTIVE])
+_IN_LINE = commands.c.state.in_([state.value for state in ACTIVE])
+_ACTIVE = sa.and_(_IN_LINE, commands.c.behind.is_(None))
+_WAITING = sa.and_(_IN_LINE, commands.c.behind.is_not(None))
 _NEWEST_FIRST = (commands.c.issued_at.desc(), commands.c.command_id)
 _QUEUED = (  # asked with every reply
     sa.select(commands)
     .where(commands.c.run_id == sa.bindparam("of_run"), commands.c.incarnation == sa.bindparam("of_incarnation"))
-    .where(commands.c.state == CommandState.QUEUED.value)
+    .where(commands.c.state == CommandState.QUEUED.value, commands.c.behind.is_(None))
     .order_by(*_NEWEST_FIRST)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a command's history: the state it came into, when, and why."""
+    """One line of a command's history: from which state into which, when, why, by whom and from where.
+
+    What an earlier version wrote has no `before`, `by` and `place`.
+    """
 
     state: CommandState
     at: datetime
     reason: str
+    before: CommandState | None = None
+    by: str = ""
+    place: str = ""
 
 
 def _row(command: IssuedCommand) -> dict[str, Any]:
@@ -50,7 +58,7 @@ def _command(row: sa.Row[Any]) -> IssuedCommand:
 
 
 def add_command(connection: sa.Connection, command: IssuedCommand) -> bool:
-    """Keep a new command; False when the run has got an active one, or this idempotency key, in the meantime."""
+    """Keep a new command; False when the run has got another one of its place, or this idempotency key, in the meantime."""
     try:
         with connection.begin_nested():
             connection.execute(sa.insert(commands), _row(command))
@@ -59,12 +67,12 @@ def add_command(connection: sa.Connection, command: IssuedCommand) -> bool:
     return True
 
 
-def save_command(connection: sa.Connection, command: IssuedCommand, before: CommandState) -> bool:
-    """Replace the row of a command that still stands in `before`; False when it does not."""
+def save_command(connection: sa.Connection, command: IssuedCommand) -> bool:
+    """Replace the row of a command by its next version; False when somebody else has made that version already."""
     mine = (
         commands.c.run_id == command.run_id,
         commands.c.command_id == command.command_id,
-        commands.c.state == before.value,
+        commands.c.version == command.version - 1,
     )
     return connection.execute(sa.update(commands).where(*mine).values(_row(command))).rowcount == 1
 
@@ -84,19 +92,55 @@ def read_commands(connection: sa.Connection, run_id: str) -> tuple[IssuedCommand
     return _read(connection, commands.c.run_id == run_id)
 
 
-def by_key(connection: sa.Connection, run_id: str, idempotency_key: str) -> IssuedCommand | None:
-    """The command made by an earlier request with this key; None when there was none."""
-    return next(iter(_read(connection, commands.c.run_id == run_id, commands.c.idempotency_key == idempotency_key)), None)
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that was answered with a command, which it may have made or found."""
+
+    request_digest: str
+    command_id: str
+
+
+def answered(connection: sa.Connection, run_id: str, idempotency_key: str) -> Answered | None:
+    """What a request with this key was answered with; None when there was none."""
+    c = command_keys.c
+    query = sa.select(c.request_digest, c.command_id).where(c.run_id == run_id, c.idempotency_key == idempotency_key)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else Answered(*row)
+
+
+def keep_answer(connection: sa.Connection, command: IssuedCommand, idempotency_key: str, digest: str, at: datetime) -> None:
+    """Remember what a request was answered with. For good: a command is small, and a retry may come late."""
+    row = {
+        "run_id": command.run_id,
+        "idempotency_key": idempotency_key,
+        "request_digest": digest,
+        "command_id": command.command_id,
+        "at": at,
+    }
+    connection.execute(sa.insert(command_keys), row)
 
 
 def active_command(connection: sa.Connection, run_id: str) -> IssuedCommand | None:
-    """The run's command that is queued, delivered or running; None when there is none."""
+    """The run's command that is queued, delivered or running and waits for no other; None when there is none."""
     return next(iter(_read(connection, commands.c.run_id == run_id, _ACTIVE)), None)
 
 
-def active_commands(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, IssuedCommand]:
-    """The active commands by run; runs without one are left out."""
-    return {each.run_id: each for each in _read(connection, commands.c.run_id.in_(run_ids), _ACTIVE)}
+def waiting_command(connection: sa.Connection, run_id: str) -> IssuedCommand | None:
+    """The run's command that waits behind another one; None when there is none."""
+    return next(iter(_read(connection, commands.c.run_id == run_id, _WAITING)), None)
+
+
+def in_line(connection: sa.Connection, run_ids: Collection[str]) -> tuple[IssuedCommand, ...]:
+    """The active and the waiting commands of these runs."""
+    return _read(connection, commands.c.run_id.in_(run_ids), _IN_LINE)
+
+
+def is_newer(connection: sa.Connection, run_id: str, incarnation: str, than: str) -> bool:
+    """Whether a life of rank 0 began after another."""
+    c = incarnations.c
+    query = sa.select(c.incarnation, c.started_at).where(c.run_id == run_id, c.rank == 0, c.incarnation.in_([incarnation, than]))
+    began = {row.incarnation: row.started_at for row in connection.execute(query)}
+    return len(began) == 2 and began[incarnation] > began[than]
 
 
 def queued_for(connection: sa.Connection, run_id: str, incarnation: str) -> tuple[IssuedCommand, ...]:
@@ -123,5 +167,17 @@ def read_histories(connection: sa.Connection, run_ids: Collection[str]) -> dict[
     found: dict[str, list[Change]] = {}
     for at, data in connection.execute(query.order_by(events.c.event_id)):
         told = json.loads(data)
-        found.setdefault(told["command_id"], []).append(Change(CommandState(told["state"]), at, told.get("reason", "")))
+        found.setdefault(told["command_id"], []).append(_change(at, told))
     return {command_id: tuple(changes) for command_id, changes in found.items()}
+
+
+def _change(at: datetime, told: dict[str, Any]) -> Change:
+    before = told.get("before")
+    return Change(
+        state=CommandState(told["state"]),
+        at=at,
+        reason=told.get("reason", ""),
+        before=None if before is None else CommandState(before),
+        by=told.get("by", ""),
+        place=told.get("place", ""),
+    )

@@ -12,6 +12,8 @@ from trainer_agent.wire.codec import to_json
 
 from .tables import events
 
+LIVES = EventType.RUN_LIVES
+
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
@@ -46,10 +48,14 @@ def newest(
     return [_event(row) for row in rows]
 
 
-def tells_end_of(connection: sa.Connection, run_id: str, incarnation: str) -> bool:
-    """Whether it has been told how this incarnation ended."""
-    query = sa.select(events.c.data).where(events.c.run_id == run_id, events.c.type.in_([each.value for each in ENDS]))
-    return any(json.loads(data).get("incarnation") == incarnation for data in connection.execute(query).scalars())
+def end_told_of(connection: sa.Connection, run_id: str, incarnation: str) -> Event | None:
+    """The event that told how this incarnation ended; None where none did, or where it was taken back."""
+    told = sa.select(events).where(events.c.run_id == run_id, events.c.type.in_([each.value for each in (*ENDS, LIVES)]))
+    for row in connection.execute(told.order_by(events.c.event_id.desc())):
+        event = _event(row).event
+        if event.data.get("incarnation") == incarnation:
+            return None if event.type is LIVES else event
+    return None
 
 
 def _event(row: sa.Row[Any]) -> StoredEvent:

@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from server.domain.runs import ENDED, RunStatus
 from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.messages import Scalar
-from trainer_agent.wire.vocabulary import CommandKind, Phase, RunState
+from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase, RunState
 
 from .tables import incarnations, runs
 
+_JSON = frozenset({"capabilities", "data_modes", "attributes", "latest", "save_failure"})
 _LIVE = (RunState.RUNNING.value, RunState.PAUSED.value)
 
 # Made once: these are run with every batch, and building a statement costs more than running it.
@@ -54,12 +55,16 @@ class Run:
     integration: str
     capabilities: tuple[CommandKind, ...]
     incapable_because: str
+    data_modes: tuple[DataMode, ...]
+    data_modes_because: str
     automatic_rollback: bool
     attributes: dict[str, Scalar]
     """Numbers that are not finite are strings here."""
     latest: dict[str, dict[str, Any]]
     """Series to `{"value", "step"}` of the last heartbeat, values as strict JSON carries them. Shown, never judged."""
     dropped_records: int
+    save_failure: dict[str, Any] | None
+    """Segment, step, time and reason of the last save that failed; None once a later one has succeeded."""
     created_at: datetime
     heard_at: datetime
     ended_at: datetime | None
@@ -182,8 +187,11 @@ def update_incarnation(connection: sa.Connection, life: Incarnation, *, next_seq
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:
-    as_json = ("capabilities", "attributes", "latest")
-    return {name: json.dumps(to_json(value), allow_nan=False) if name in as_json else value for name, value in values.items()}
+    return {name: _as_text(value) if name in _JSON and value is not None else value for name, value in values.items()}
+
+
+def _as_text(value: object) -> str:
+    return json.dumps(to_json(value), allow_nan=False)
 
 
 def _run(row: sa.RowMapping) -> Run:
@@ -191,6 +199,7 @@ def _run(row: sa.RowMapping) -> Run:
     values["state"] = RunState(row["state"])
     values["phase"] = None if row["phase"] is None else Phase(row["phase"])
     values["capabilities"] = tuple(CommandKind(kind) for kind in json.loads(row["capabilities"]))
-    values["attributes"] = json.loads(row["attributes"])
-    values["latest"] = json.loads(row["latest"])
+    values["data_modes"] = tuple(DataMode(mode) for mode in json.loads(row["data_modes"]))
+    for name in ("attributes", "latest", "save_failure"):
+        values[name] = None if row[name] is None else json.loads(row[name])
     return Run(**values)

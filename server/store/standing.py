@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from trainer_agent.wire import series
-from trainer_agent.wire.vocabulary import CommandKind, RunState
+from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase, RunState
 
 from .tables import incarnations, runs, segments, series_summaries
 
@@ -25,6 +25,11 @@ class RunStanding:
     capabilities: frozenset[CommandKind]
     incapable_because: str
     automatic_rollback: bool
+    has_step: bool = False
+    was_paused: bool = False
+    """Whether the last heartbeat said so."""
+    data_modes: tuple[DataMode, ...] = ()
+    data_modes_because: str = ""
     from_steps: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -47,6 +52,10 @@ def read_standing(connection: sa.Connection, run_id: str) -> RunStanding | None:
         capabilities=capable,
         incapable_because=row.incapable_because,
         automatic_rollback=row.automatic_rollback,
+        has_step=row.step is not None,
+        was_paused=row.phase == Phase.PAUSED,
+        data_modes=tuple(DataMode(mode) for mode in json.loads(row.data_modes)),
+        data_modes_because=row.data_modes_because,
         from_steps=from_steps,
     )
 

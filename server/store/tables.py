@@ -6,44 +6,10 @@ Numbers that may be non-finite live in float64 blobs: SQLite turns a NaN into NU
 Times are whole microseconds since the epoch, UTC: exact on both databases.
 """
 
-from datetime import UTC, datetime, timedelta
-
 import sqlalchemy as sa
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class UtcTime(sa.types.TypeDecorator[datetime]):
-    """An aware UTC datetime, stored as microseconds."""
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:  # noqa: ARG002
-        """Refuses naive times: they are always a mistake."""
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError("a time without a zone")
-        return (value - _EPOCH) // timedelta(microseconds=1)
-
-    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
-        """Back to an aware datetime."""
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
-
-
-metadata = sa.MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
-Id = sa.String(64)
-Name = sa.String(256)
-Word = sa.String(32)
-Json = sa.Text  # strict JSON as text: PostgreSQL's json type would refuse what SQLite takes
+from .columns import Id, Json, Name, UtcTime, Word
+from .columns import metadata as metadata  # noqa: PLC0414  with all tables in it: whoever takes it from here means that
 
 runs = sa.Table(
     "runs",
@@ -64,10 +30,13 @@ runs = sa.Table(
     sa.Column("integration", Word, nullable=False, default=""),
     sa.Column("capabilities", Json, nullable=False, default="[]"),
     sa.Column("incapable_because", sa.Text, nullable=False, default=""),
+    sa.Column("data_modes", Json, nullable=False, default='["replay", "skip"]'),
+    sa.Column("data_modes_because", sa.Text, nullable=False, default=""),
     sa.Column("automatic_rollback", sa.Boolean, nullable=False, default=False),
     sa.Column("attributes", Json, nullable=False, default="{}"),
     sa.Column("latest", Json, nullable=False, default="{}"),  # of the last heartbeat: shown, never judged
     sa.Column("dropped_records", sa.BigInteger, nullable=False, default=0),
+    sa.Column("save_failure", Json),  # the last one; None once a later save has succeeded
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("heard_at", UtcTime, nullable=False, index=True),
     sa.Column("ended_at", UtcTime),
@@ -212,6 +181,9 @@ checkpoints = sa.Table(
     sa.Column("facts", Json, nullable=False),  # the wire's CheckpointSaved, as it came
     sa.Column("saved_at", UtcTime, nullable=False),
     sa.Column("changed_at", UtcTime, nullable=False),
+    sa.Column("pinned", sa.Boolean, nullable=False, default=False),
+    sa.Column("pinned_by", Name, nullable=False, default=""),
+    sa.Column("pin_changed_at", UtcTime),  # when it was last pinned or unpinned; None where it never was
 )
 
 countdowns = sa.Table(
@@ -252,10 +224,26 @@ commands = sa.Table(
     sa.Column("issued_at", UtcTime, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
     sa.Column("deadline_at", UtcTime, index=True),  # deliver-within, then execute-within; None once it has ended
+    sa.Column("value", sa.Double),  # of the kinds that set something; always finite
+    sa.Column("behind", Id),  # the running command that a stop waits for; it is handed to nobody before
+    sa.Column("issued_from", Name, nullable=False, default=""),
+    sa.Column("version", sa.Integer, nullable=False, default=1),  # raised by every change: what a change compares with
     sa.UniqueConstraint("run_id", "idempotency_key"),
 )
 _active = commands.c.state.in_(["queued", "delivered", "running"])
-sa.Index("uq_commands_one_active", commands.c.run_id, unique=True, sqlite_where=_active, postgresql_where=_active)
+_at_work, _waiting = sa.and_(_active, commands.c.behind.is_(None)), sa.and_(_active, commands.c.behind.is_not(None))
+sa.Index("uq_commands_one_active", commands.c.run_id, unique=True, sqlite_where=_at_work, postgresql_where=_at_work)
+sa.Index("uq_commands_one_waiting", commands.c.run_id, unique=True, sqlite_where=_waiting, postgresql_where=_waiting)
+
+command_keys = sa.Table(
+    "command_keys",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("idempotency_key", Name, primary_key=True),
+    sa.Column("request_digest", Id, nullable=False),
+    sa.Column("command_id", Id, nullable=False),  # which another request may have made: the second click is the first command
+    sa.Column("at", UtcTime, nullable=False),
+)
 
 events = sa.Table(
     "events",

@@ -110,7 +110,8 @@ def test_other_events_have_a_loudness_of_their_own(type_, least):
 def test_everything_else_stays_inside():
     sent = {
         "alert.firing", "alert.resolved", "run.lost", "run.failed", "run.stopped", "run.finished", "countdown.started",
-        "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test", "run.incarnation_ended",
+        "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test", "run.incarnation_ended", "run.lives",
+        "checkpoint.changed", "checkpoint.save_failed",
     }  # fmt: skip
     for type_ in EventType:
         if type_.value not in sent:

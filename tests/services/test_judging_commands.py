@@ -9,9 +9,10 @@ import pytest
 import sqlalchemy as sa
 from judging_kit import OWNER, Trainer, data_of, told, use_rules
 
-from server.domain.commands import DELIVER_WITHIN, EXECUTE_WITHIN, Refusal
+from server.domain.admission import Refusal
+from server.domain.commands import AFTER_RESTART, DELIVER_WITHIN, EXECUTE_WITHIN, Hand
 from server.domain.rules import AlertRule, DetectorKind
-from server.services import commands, runs
+from server.services import commands, reports, runs
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Invalid, NotFound, Refused, Stale
 from server.store import commands as store
@@ -185,28 +186,35 @@ def test_a_stop_replaces_a_rollback_that_has_not_begun(connection, trainer, cloc
     assert (state_of(connection, rollback), state_of(connection, stop)) == (S.SUPERSEDED, S.QUEUED)
 
 
-def test_a_stop_waits_for_a_rollback_that_has_begun(connection, trainer, clock):
+def test_a_stop_waits_behind_a_rollback_that_has_begun_and_has_its_turn_after_it(connection, trainer, clock):
     rollback = commands.issue(connection, BACK, clock()).command
     trainer.report(rollback.command_id, S.RUNNING).send()
-    with pytest.raises(Refused, match="rollback is running"):
-        commands.issue(connection, STOP, clock())
+    stop = commands.issue(connection, STOP, clock()).command
+    assert (stop.state, stop.behind, stop.deadline_at) == (S.QUEUED, rollback.command_id, None)
+    assert trainer.take(1, 1).commands == ()
+    again = commands.issue(connection, replace(STOP, idempotency_key="key-9"), clock())
+    assert (again.command.command_id, again.created) == (stop.command_id, False)
+    trainer.open_segment(2, 8, command_id=rollback.command_id).report(rollback.command_id, S.SUCCEEDED, 8).send()
+    (carried,) = trainer.take(1, 1).commands
+    assert (carried.command_id, carried.segment) == (stop.command_id, 2)
+    assert carried.deliver_within_seconds == DELIVER_WITHIN.total_seconds()
 
 
 def test_a_command_is_cancelled_before_it_begins_and_not_after(connection, trainer, clock):
     command = commands.issue(connection, STOP, clock()).command
-    assert commands.cancel(connection, "run", command.command_id, "bob", clock()).state is S.CANCELLED
-    assert commands.cancel(connection, "run", command.command_id, "bob", clock()).outcome == "cancelled by bob"
+    assert commands.cancel(connection, "run", command.command_id, Hand("bob"), clock()).state is S.CANCELLED
+    assert commands.cancel(connection, "run", command.command_id, Hand("bob"), clock()).outcome == "cancelled by bob"
     other = commands.issue(connection, replace(STOP, idempotency_key="key-9"), clock()).command
     trainer.report(other.command_id, S.RUNNING).send()
     with pytest.raises(Conflict, match="running already"):
-        commands.cancel(connection, "run", other.command_id, "bob", clock())
+        commands.cancel(connection, "run", other.command_id, Hand("bob"), clock())
     with pytest.raises(NotFound):
-        commands.cancel(connection, "run", "c_none", "bob", clock())
+        commands.cancel(connection, "run", "c_none", Hand("bob"), clock())
 
 
 def test_nobody_reads_cancelled_of_what_was_done_all_the_same(connection, trainer, clock):
     command = commands.issue(connection, STOP, clock()).command
-    commands.cancel(connection, "run", command.command_id, "bob", clock())
+    commands.cancel(connection, "run", command.command_id, Hand("bob"), clock())
     trainer.report(command.command_id, S.SUCCEEDED, 11).send()
     trainer.report(command.command_id, S.SUCCEEDED, 11).send()
     ended = store.read_command(connection, "run", command.command_id)
@@ -218,9 +226,9 @@ def test_an_expired_command_is_never_handed_out(connection, trainer, clock):
     command = commands.issue(connection, STOP, clock()).command
     late = clock.advance(DELIVER_WITHIN.total_seconds())
     assert trainer.take(1, 1).commands == ()
-    assert commands.expire_due(connection, late) == 1
+    assert reports.expire_due(connection, late) == 1
     assert state_of(connection, command) is S.EXPIRED
-    assert commands.expire_due(connection, late) == 0
+    assert reports.expire_due(connection, late) == 0
 
 
 @pytest.mark.parametrize(
@@ -233,25 +241,59 @@ def test_past_its_time_a_fetched_command_has_expired_and_a_begun_one_is_unconfir
     for word in words:
         trainer.report(command.command_id, word)
     trainer.send()
-    assert commands.expire_due(connection, clock.advance(DELIVER_WITHIN.total_seconds())) == 0
-    commands.expire_due(connection, clock.advance(EXECUTE_WITHIN[CommandKind(waited)].total_seconds()))
+    assert reports.expire_due(connection, clock.advance(DELIVER_WITHIN.total_seconds())) == 0
+    reports.expire_due(connection, clock.advance(EXECUTE_WITHIN[CommandKind(waited)].total_seconds()))
     assert state_of(connection, command) is end
 
 
 def test_an_unconfirmed_command_is_settled_by_a_late_word(connection, trainer, clock):
     command = commands.issue(connection, STOP, clock()).command
     trainer.report(command.command_id, S.RUNNING).send()
-    commands.expire_due(connection, clock.advance(3600))
+    reports.expire_due(connection, clock.advance(3600))
     trainer.report(command.command_id, S.SUCCEEDED, 11).send()
     assert state_of(connection, command) is S.SUCCEEDED
 
 
-def test_the_word_of_another_incarnation_or_on_no_command_is_dropped(connection, trainer, clock):
-    command = commands.issue(connection, STOP, clock()).command
+def test_the_word_of_an_earlier_process_or_on_no_command_is_dropped(connection, trainer, clock):
     clock.advance(1)
-    other = Trainer(connection, clock, incarnation="life-2").start()
-    other.records.clear()
-    other.report(command.command_id, S.SUCCEEDED).report("c_none", S.RUNNING).report(command.command_id, S.CANCELLED).send()
+    again = Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, from_step=8).send()
+    command = commands.issue(connection, replace(STOP, seen_segment=2), clock()).command
+    for word in (S.DELIVERED, S.RUNNING, S.SUCCEEDED, S.FAILED):
+        trainer.report(command.command_id, word)
+    trainer.send()
+    again.report("c_none", S.RUNNING).report(command.command_id, S.CANCELLED).send()
+    assert state_of(connection, command) is S.QUEUED
+
+
+@pytest.mark.parametrize("known", [(), (S.DELIVERED,), (S.DELIVERED, S.RUNNING)])
+@pytest.mark.parametrize(("cause", "order"), [("rollback", 1), ("restart", 1), ("restart", -1)])
+@pytest.mark.parametrize("word", [S.SUCCEEDED, S.FAILED])
+def test_a_later_process_says_how_a_command_ended_whose_journal_it_has_read(
+    connection, trainer, clock, known, cause, order, word
+):
+    command = commands.issue(connection, BACK, clock()).command
+    for each in known:
+        trainer.report(command.command_id, each)
+    trainer.send()
+    clock.advance(5)
+    again = Trainer(connection, clock, incarnation="life-2", segment=2)
+    again.start(SegmentCause(cause), 8, command_id=command.command_id if cause == "rollback" else None)
+    again.report(command.command_id, word, 8, "read in the journal")
+    again.records = again.records[::order]
+    again.send()
+    ended = store.read_command(connection, "run", command.command_id)
+    assert (ended.state, ended.step, ended.outcome) == (word, 8, "read in the journal")
+    again.report(command.command_id, S.SUCCEEDED).report(command.command_id, S.FAILED).send()
+    assert state_of(connection, command) is word, "an end is final"
+
+
+@pytest.mark.parametrize("word", [S.DELIVERED, S.RUNNING, S.REJECTED])
+def test_nothing_else_a_later_process_says_of_it_counts(connection, trainer, clock, word):
+    command = commands.issue(connection, BACK, clock()).command
+    clock.advance(5)
+    Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, 8).report(
+        command.command_id, word
+    ).send()
     assert state_of(connection, command) is S.QUEUED
 
 
@@ -260,6 +302,8 @@ def test_a_restart_ends_what_was_meant_for_the_life_before(connection, trainer, 
     clock.advance(1)
     again = Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, from_step=8)
     assert again.take(1, 1).commands == ()
+    assert reports.expire_due(connection, clock.advance(AFTER_RESTART.total_seconds() - 1)) == 0, "its journal may be read yet"
+    assert reports.expire_due(connection, clock.advance(1)) == 1
     assert state_of(connection, command) is S.EXPIRED
 
 
@@ -355,7 +399,7 @@ def test_clicks_on_two_server_processes_make_one_command(new_database_url, clock
             made = at_once(servers, clock, number)
             assert len(made) == 2
             (command_id,) = {each.command.command_id for each in made}
-            servers[0].writer.submit(partial(commands.cancel, run_id="run", command_id=command_id, by="ann", now=clock()))
+            servers[0].writer.submit(partial(commands.cancel, run_id="run", command_id=command_id, by=Hand("ann"), now=clock()))
         with servers[1].reading() as connection:
             assert connection.execute(sa.select(sa.func.count()).select_from(commands_table)).scalar() == 10
     finally:
@@ -369,6 +413,6 @@ def test_a_command_that_the_agent_had_when_the_server_went_away_waits_for_its_wo
     trainer.report(command.command_id, word).send()
     clock.advance(3600)
     runs.give_grace(connection, clock())
-    assert commands.expire_due(connection, clock()) == 0
+    assert reports.expire_due(connection, clock()) == 0
     assert store.read_command(connection, "run", command.command_id).state is after
-    assert commands.expire_due(connection, clock.advance(60)) == 1
+    assert reports.expire_due(connection, clock.advance(60)) == 1

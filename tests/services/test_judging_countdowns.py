@@ -6,6 +6,7 @@ import pytest
 from judging_kit import Trainer, alerts_of, data_of, use_rules
 
 from server.domain.alerts import CloseReason
+from server.domain.commands import Hand
 from server.domain.countdowns import CountdownState
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.services import commands, countdowns, rules, runs
@@ -71,20 +72,20 @@ def test_a_countdown_of_no_seconds_is_due_at_once(connection, clock):
 
 def test_a_person_says_no(connection, clock):
     in_trouble(connection, clock)
-    assert countdowns.cancel(connection, "run", "ann", clock()).state is CountdownState.CANCELLED
+    assert countdowns.cancel(connection, "run", Hand("ann"), clock()).state is CountdownState.CANCELLED
     assert run_due(connection, clock) == 0
     assert commands_store.read_commands(connection, "run") == ()
     with pytest.raises(Conflict):
-        countdowns.cancel(connection, "run", "ann", clock())
+        countdowns.cancel(connection, "run", Hand("ann"), clock())
 
 
 def test_a_person_says_now(connection, clock):
     in_trouble(connection, clock, automatic_rollback=True)
-    countdown, command = countdowns.run_now(connection, "run", "ann", clock())
+    countdown, command = countdowns.run_now(connection, "run", Hand("ann"), clock())
     assert (countdown.state, command.kind, command.issued_by) == (CountdownState.DUE, CommandKind.ROLLBACK, "ann")
     assert run_due(connection, clock) == 0
     with pytest.raises(Conflict):
-        countdowns.run_now(connection, "run", "ann", clock())
+        countdowns.run_now(connection, "run", Hand("ann"), clock())
 
 
 def test_a_persons_own_command_overtakes_the_countdown(connection, clock):
@@ -204,7 +205,7 @@ def test_said_now_without_a_target_is_refused_and_the_countdown_goes_on(database
 
     database.writer.submit(prepare)
     with pytest.raises(Refused):
-        database.writer.submit(lambda connection: countdowns.run_now(connection, "run", "ann", clock()))
+        database.writer.submit(lambda connection: countdowns.run_now(connection, "run", Hand("ann"), clock()))
     with database.reading() as connection:
         assert store.active_countdown(connection, "run") is not None
 

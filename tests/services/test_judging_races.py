@@ -11,6 +11,7 @@ from judging_kit import Trainer, alerts_of
 from test_judging_countdowns import ROLLBACK, in_trouble
 
 from server.domain.alerts import CloseReason
+from server.domain.commands import Hand
 from server.services import commands, countdowns, evaluation, rules
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Stale
@@ -84,7 +85,7 @@ def read(server, act):
 def test_a_countdown_that_is_being_cancelled_elsewhere_gives_no_command(servers, clock):
     servers[0].writer.submit(lambda connection: in_trouble(connection, clock))
     due_at = clock.advance(30)
-    with uncommitted(servers[0], lambda connection: countdowns.cancel(connection, "run", "ann", due_at)):
+    with uncommitted(servers[0], lambda connection: countdowns.cancel(connection, "run", Hand("ann"), due_at)):
         due = Meanwhile(servers[1], lambda connection: countdowns.run_due(connection, due_at))
         due.is_held_up()
     assert due.end().result == 0
@@ -95,7 +96,7 @@ def test_who_cancels_a_countdown_while_its_command_is_given_is_told_that_it_is_t
     servers[0].writer.submit(lambda connection: in_trouble(connection, clock))
     due_at = clock.advance(30)
     with uncommitted(servers[0], lambda connection: countdowns.run_due(connection, due_at)):
-        cancelled = Meanwhile(servers[1], lambda connection: countdowns.cancel(connection, "run", "ann", due_at))
+        cancelled = Meanwhile(servers[1], lambda connection: countdowns.cancel(connection, "run", Hand("ann"), due_at))
         cancelled.is_held_up()
     assert isinstance(cancelled.end().error, Conflict)
     (command,) = read(servers[0], lambda connection: commands_store.read_commands(connection, "run"))

@@ -53,6 +53,10 @@ class EndReason(StrEnum):
     FAILED = "failed"
 
 
+KILLED = "killed"
+"""Detail of the end of a process that could not speak any more, in the words of whoever found what it left."""
+
+
 class CommandKind(StrEnum):
     """What a run can be told to do."""
 

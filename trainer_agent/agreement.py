@@ -5,6 +5,7 @@
     gather what is dead  ->  rank 0 decides  ->  share the decision  ->  gather who cannot do it  --nobody-->  all act
                                    ^                                              | somebody, as seeing no such checkpoint
                                    +----------- the command has failed -----------+
+                                   +----------- it was a set or a pause: rank 0 decides on, the others wait
 
 Rank 0 alone takes commands and speaks of them. A death on any rank is everyone's, with its rank named. Where the ranks are apart
 (see `ranks`) nothing is done to the training any more: it is watched, and a command is rejected with the reason.
@@ -13,12 +14,14 @@ Rank 0 alone takes commands and speaks of them. A death on any rank is everyone'
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
-from .control import Act, Control, Decision
+from .control import Control
+from .decisions import LEAVES, Act, Decision
 from .guard import Death, DeathCause
 from .identity import Identity
 from .interrupts import let_pass
+from .journal import Overrides
 from .ranks import Apart, Ranks
 from .rollback import Offer, Target
 
@@ -33,6 +36,8 @@ class Ways:
     """Takes back what rank 0 did to get ready for a target that another rank cannot see."""
     apart: Callable[[int, str], None]
     """Told once, on every rank, when the ranks can no longer agree: at which step, and why."""
+    settle: Callable[[Decision], None] = lambda _: None
+    """Does on a rank beside rank 0 what was decided and does not leave the boundary."""
 
 
 class Agreement:
@@ -51,8 +56,9 @@ class Agreement:
         if step % self._every and not self._ranks.problem:
             return Decision()
         command = self._control.take() if self._ranks.leads else None
+        news = command is not None or death is not None or self._control.is_paused
         try:
-            vote = self._ranks.vote(step, news=command is not None or death is not None, sick=sick)
+            vote = self._ranks.vote(step, news=news, sick=sick)
             self.sick_rank = vote.sick_rank
             if not vote.news:
                 return Decision()
@@ -96,6 +102,7 @@ class Agreement:
     def part(self, step: int, problem: str) -> None:
         """The ranks are apart from now on: the others notice, what is under way is given up, and it is told once."""
         self._ranks.leave(problem)
+        self._control.is_paused = False
         self._control.give_up(step, f"the ranks cannot be told together: {problem}")
         if not self._has_told_apart:
             self._has_told_apart = True
@@ -107,26 +114,31 @@ class Agreement:
         while True:
             decision = self._control.decide_now(command, death, step)
             self._ranks.share(_to_bytes(decision))
-            if decision.act is Act.GO_ON:
-                return decision
-            problems = joined(self._ranks.gather(b""))
+            problems = "" if decision.act is Act.GO_ON else joined(self._ranks.gather(b""))
             if not problems:
-                return decision
-            if decision.target is not None:
-                self._ways.undo(decision.target)
-            self._control.give_up(step, problems)
+                self._control.settle(decision, step)
+                if decision.act in LEAVES:
+                    return decision
+            else:
+                if decision.target is not None:
+                    self._ways.undo(decision.target)
+                self._control.give_up(step, problems)
             command = None
 
     def _follow(self) -> Decision:
         while True:
             decision, problem = self._understood(self._ranks.share())
             if decision.act is Act.GO_ON or not joined(self._ranks.gather(problem.encode())):
-                return decision
+                self._ways.settle(decision)
+                if decision.act in LEAVES:
+                    return decision
 
     def _understood(self, said: bytes) -> tuple[Decision, str]:
         """The decision for this rank, without the command, which is rank 0's to answer; and why it cannot be done here."""
         told = json.loads(said)
-        decision = Decision(Act(told["act"]), told["reason"], told["saves"])
+        overrides = None if told["overrides"] is None else Overrides(**told["overrides"])
+        how = {name: told[name] for name in ("saves", "again", "has_waited")}
+        decision = Decision(Act(told["act"]), told["reason"], overrides=overrides, **how)
         if told["offer"] is None:
             return decision, ""
         try:
@@ -164,4 +176,6 @@ def _death_from_bytes(told: bytes) -> Death:
 
 def _to_bytes(decision: Decision) -> bytes:
     offer = None if decision.target is None else Offer.of(decision.target).to_json()
-    return json.dumps({"act": decision.act, "reason": decision.reason, "saves": decision.saves, "offer": offer}).encode()
+    overrides = None if decision.overrides is None else asdict(decision.overrides)
+    how = {"saves": decision.saves, "again": decision.again, "has_waited": decision.has_waited}
+    return json.dumps({"act": decision.act, "reason": decision.reason, "offer": offer, "overrides": overrides, **how}).encode()

@@ -1,72 +1,33 @@
-"""What happens at a step boundary: a command, a dead run, or nothing.
+"""Gets the commands at a step boundary, has them decided on (`decisions`), and says on the wire what becomes of them.
 
-    command   dead run        policy          outcome
-    stop      no              obeys           stop, with a checkpoint
-    stop      yes             obeys           stop, without one: it would push a good one out of the rotation
-    rollback  any             obeys           roll back, unless the target is refused
-    any       any             does not obey   rejected, go on
-    none      yes             stop            stop, without a checkpoint
-    none      yes             hold            wait here for a command, then stop
-    none      yes             continue        go on
-    none      no              any             go on
+    taken -> refused                          reported as rejected, or as failed once it had begun
+    taken -> begun -> settled | left to the integration -> answered
 
-`decide` is pure. `Control` gets the commands, says on the wire what becomes of them, and waits where a run is held.
+What is begun is written into the journal first, and its end is said before it is written there: a process that dies in between
+says it again when it comes back. Where a run is paused, or dead and held, this waits for the next command.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from typing import Protocol
 
+from .decisions import LEAVES, Act, Decision, Standing, decide
 from .guard import Death
 from .interrupts import let_pass
+from .journal import Begun, Ended, Intent, Journal, JournalState, Overrides, Result
 from .policy import Policy
 from .ranks import Apart
 from .rollback import Refused, Target
 from .voice import Voice
+from .wire import crash
 from .wire.commands import Command
 from .wire.messages import Record, Report
 from .wire.vocabulary import CommandKind, CommandState, Phase
 
-HOLD_SLICE_SECONDS = 1.0
+WAIT_SLICE_SECONDS = 1.0
 _IN_VAIN = frozenset({CommandState.REJECTED, CommandState.FAILED})
-
-
-class Act(StrEnum):
-    """What is done at a boundary."""
-
-    GO_ON = "go_on"
-    STOP = "stop"
-    STOP_DEAD = "stop_dead"
-    ROLL_BACK = "roll_back"
-    HOLD = "hold"
-    REJECT = "reject"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """An act with its reason. `saves` says whether a stop saves first; `target` is where a rollback goes."""
-
-    act: Act = Act.GO_ON
-    reason: str = ""
-    saves: bool = False
-    command: Command | None = None
-    target: Target | None = None
-
-
-def decide(command: Command | None, death: Death | None, policy: Policy, capabilities: tuple[CommandKind, ...]) -> Decision:
-    """What the table above says. A rollback's target is still to be found."""
-    if command is not None:
-        if command.kind not in capabilities:
-            return Decision(Act.REJECT, f"this run does not obey {command.kind}", command=command)
-        if command.kind is CommandKind.ROLLBACK:
-            return Decision(Act.ROLL_BACK, command.reason, command=command)
-        reason = f"nothing was saved: {death.reason}" if death else command.reason
-        return Decision(Act.STOP, reason, saves=death is None, command=command)
-    if death is None or not policy.acts_on_dead:
-        return Decision()
-    return Decision(Act.HOLD if policy.on_dead == "hold" else Act.STOP_DEAD, death.reason)
+_ENDS = _IN_VAIN | {CommandState.SUCCEEDED}
 
 
 class Speaker(Protocol):
@@ -86,7 +47,7 @@ class Speaker(Protocol):
 
 
 class Control:
-    """Decides at each boundary. `find` gives the target of a rollback or raises `Refused`; `check` reads its files."""
+    """Decides at each boundary. `find` gives the target of a rollback or raises `Refused`; `check` gets it ready."""
 
     def __init__(
         self,
@@ -97,6 +58,8 @@ class Control:
         find: Callable[[Command, int], Target],
         check: Callable[[Target], None],
         idle: Callable[[], None],
+        apply: Callable[[Overrides], None] = lambda _: None,
+        journal: Journal | None = None,
     ) -> None:
         self._monitor = monitor
         self._policy = policy
@@ -104,22 +67,50 @@ class Control:
         self._find = find
         self._check = check
         self._idle = idle
+        self._apply = apply
+        self._journal = journal or Journal(None, JournalState())
         self.in_hand: Command | None = None
         """Taken and not yet answered, at the boundary under way."""
+        self.is_paused = False
         self._has_begun = False
 
+    # --- one boundary
+
     def at_boundary(self, step: int, death: Death | None) -> Decision:
-        """What to do after `step`. Waits only where the policy holds a dead run. Thread: training."""
-        return self.decide_now(self.take(), death, step)
+        """What to do after `step`. Waits only where the run is paused, or dead and held. Thread: training."""
+        decision = self.decide_now(self.take(), death, step)
+        while decision.act not in LEAVES:
+            self.settle(decision, step)
+            decision = self.decide_now(None, death, step)
+        self.settle(decision, step)
+        return decision
 
     def take(self) -> Command | None:
         """The next command, for `decide_now`."""
         return self._hand(self._monitor.take_command())
 
     def decide_now(self, command: Command | None, death: Death | None, step: int) -> Decision:
-        """What to do after `step` about a command that was taken."""
-        decision = self._settle(command, death, step)
-        return self._hold(step, death) if decision.act is Act.HOLD else decision
+        """What to do after `step` about a command that was taken, or about none. What it gives is to be settled."""
+        decision = self._answered(command, death, step)
+        return self._wait(decision, death, step) if decision.command is None and decision.act not in LEAVES else decision
+
+    def settle(self, decision: Decision, step: int) -> None:
+        """All ranks do what was decided. Sets, pauses and resumes are done by that, and are answered here."""
+        command = decision.command
+        if decision.act is not Act.SET:
+            self.is_paused = decision.act is Act.PAUSE or decision.again
+        if decision.overrides is not None:
+            self._apply(decision.overrides)
+        if command is None or decision.act not in (Act.SET, Act.PAUSE, Act.GO_ON):
+            return
+        self.in_hand = None
+        self.answer(command.command_id, CommandState.SUCCEEDED, step, self._said(decision, step), overrides=decision.overrides)
+
+    def _said(self, decision: Decision, step: int) -> str:
+        how = {Act.PAUSE: "paused", Act.GO_ON: "goes on"}.get(decision.act)
+        text = f"{how} at step {step}" if how else f"{decision.reason} from step {step + 1} on"
+        Voice().once(f"told {decision.command and decision.command.command_id}", f"{text}, by command")
+        return text
 
     def give_up(self, step: int, reason: str) -> None:
         """The command in hand cannot be done after all, and has changed nothing."""
@@ -132,57 +123,87 @@ class Control:
         self.in_hand, self._has_begun = command, False
         return command
 
-    def _hold(self, step: int, death: Death | None) -> Decision:
-        reason = death.reason if death else ""
-        seconds = f"{self._policy.hold_seconds:g} s"
-        Voice().once("held", f"the run is dead at step {step}, and waits up to {seconds} for a command: {reason}")
-        until = time.monotonic() + self._policy.hold_seconds
-        while (left := until - time.monotonic()) > 0:
-            self._monitor.set_phase(Phase.HOLDING)
-            command = self._hand(self._monitor.wait_for_command(min(left, HOLD_SLICE_SECONDS)))
-            self._idle()
-            decision = self._settle(command, death, step)
-            if decision.act is not Act.HOLD:
-                return decision
-        return Decision(Act.STOP_DEAD, f"{reason}; held for {seconds} and told nothing")
+    # --- waiting
 
-    def _settle(self, command: Command | None, death: Death | None, step: int) -> Decision:
-        """The decision, its command answered. A refused command leaves what would have been without it."""
-        decision = decide(command, death, self._policy, self._capabilities)
+    def _wait(self, waiting: Decision, death: Death | None, step: int) -> Decision:
+        """The next decision of a run that is paused, or dead and held; the end of it where nobody decides in time."""
+        seconds = self._policy.hold_seconds if waiting.act is Act.HOLD else None
+        self._say_waiting(waiting, step)
+        until = None if seconds is None else time.monotonic() + seconds
+        while until is None or time.monotonic() < until:
+            self._monitor.set_phase(Phase.HOLDING if waiting.act is Act.HOLD else Phase.PAUSED)
+            left = WAIT_SLICE_SECONDS if until is None else max(0.0, min(until - time.monotonic(), WAIT_SLICE_SECONDS))
+            command = self._hand(self._monitor.wait_for_command(left))
+            self._idle()
+            decision = self._answered(command, death, step)
+            if decision.command is not None:
+                return replace(decision, has_waited=True)
+        return Decision(Act.STOP_DEAD, f"{waiting.reason}; held for {seconds:g} s and told nothing")
+
+    def _say_waiting(self, waiting: Decision, step: int) -> None:
+        if waiting.act is Act.HOLD:
+            seconds = f"{self._policy.hold_seconds:g} s"
+            Voice().once("held", f"the run is dead at step {step}, and waits up to {seconds} for a command: {waiting.reason}")
+
+    # --- one command
+
+    def _answered(self, command: Command | None, death: Death | None, step: int) -> Decision:
+        """The decision, begun; of a refused command, what would have been without it."""
+        standing = Standing(death, self.is_paused, self._journal.state.overrides)
+        decision = decide(command, standing, self._policy, self._capabilities)
         if command is None:
             return decision
         if decision.act is Act.ROLL_BACK:
-            return self._try_rollback(decision, command, step) or decide(None, death, self._policy, self._capabilities)
-        if decision.act is Act.REJECT:
-            self.in_hand = None
+            ready = self._try_rollback(decision, command, step)
+        elif decision.act is Act.REJECT:
+            self.in_hand, ready = None, None
             self.report(command, CommandState.REJECTED, step, decision.reason)
-            return decide(None, death, self._policy, self._capabilities)
-        self._begin(command, step)
-        return decision
+        else:
+            ready = decision
+            self._begin(command, step)
+        return ready or decide(None, standing, self._policy, self._capabilities)
 
-    def _begin(self, command: Command, step: int) -> None:
+    def _begin(self, command: Command, step: int, target: Target | None = None) -> None:
+        """Notes the intent down, and says that it is being done.
+
+        Raises:
+            Refused: a rollback whose intent cannot be written; a restart would not know of it.
+        """
         self._has_begun = True
         self.report(command, CommandState.RUNNING, step)
+        intent = _intent(command, step, target)
+        if command.kind is not CommandKind.ROLLBACK:
+            self._journal.note_anyway(Begun(intent))
+            if command.kind is CommandKind.STOP:
+                crash.reach("stop.intended")
+            return
+        try:
+            self._journal.note(Begun(intent))
+        except OSError as error:
+            raise Refused(f"it cannot be noted down before it is done: {error.strerror or error}") from None
+        crash.reach("rollback.intended")
 
     def _try_rollback(self, decision: Decision, command: Command, step: int) -> Decision | None:
         """None when it was refused, which has been said then."""
-        refused_as = CommandState.REJECTED
         try:
             target = self._find(command, step)
             self._monitor.set_phase(Phase.ROLLING_BACK)
-            self._begin(command, step)
-            refused_as = CommandState.FAILED
+            self._begin(command, step, target)
             self._check(target)
         except Apart:
             raise
         except Exception as problem:  # whatever it is, the command is answered and the training goes on
             self.in_hand = None
             ours = "" if isinstance(problem, Refused) else f"an error of LossGuard, {type(problem).__name__}: "
+            refused_as = CommandState.FAILED if self._has_begun else CommandState.REJECTED
             self.report(command, refused_as, step, f"{ours}{problem}")
             self._monitor.set_phase(Phase.TRAINING)
             let_pass(problem)
             return None
+        crash.reach("rollback.ready")
         return Decision(Act.ROLL_BACK, decision.reason, command=command, target=target)
+
+    # --- answers
 
     def report(self, command: Command, state: CommandState, step: int | None, reason: str = "") -> None:
         """Says how far a command is; that it comes to nothing, on the terminal too."""
@@ -199,6 +220,25 @@ class Control:
         *,
         checkpoint_id: str | None = None,
         weights_sha256: str | None = None,
+        overrides: Overrides | None = None,
     ) -> None:
-        """Says what became of a command."""
+        """Says what became of a command, and then writes it down where it was begun."""
         self._monitor.record(Report(command_id, state, time.time(), step, reason, checkpoint_id, weights_sha256))
+        begun = self._journal.state.intent
+        if state in _ENDS and begun is not None and begun.command.command_id == command_id:
+            _reached(begun.command.kind)
+            result = Result(command_id, state, step, reason, checkpoint_id, weights_sha256)
+            self._journal.note_anyway(Ended(result, overrides))
+
+
+def _intent(command: Command, step: int, target: Target | None) -> Intent:
+    now = time.time()
+    intent = Intent(command, step, now, now + command.execute_within_seconds)
+    return intent if target is None else replace(intent, changes=target.changes_text, changes_before=target.cuts_before)
+
+
+def _reached(kind: CommandKind) -> None:
+    if kind is CommandKind.ROLLBACK:
+        crash.reach("rollback.answered")
+    elif kind is CommandKind.STOP:
+        crash.reach("stop.answered")

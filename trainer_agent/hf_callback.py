@@ -13,9 +13,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from . import hf_facts
 from .config import Config
-from .control import Act
 from .data_plan import CannotSkip, Cut
+from .decisions import Act, Decision
 from .harmless import go_on, quietly
+from .hf_saving import Guard, Limit, note_best, tell_missing_best
 from .identity import new_run_id
 from .monitor import Monitor, new_incarnation
 from .opening import meet, open_plan, process
@@ -49,6 +50,8 @@ class LossGuardCallback(TrainerCallback):
         self._settings = (url, token, project, name)
         self._run_id = run_id
         self.session: Session | None = None
+        self._limit = Limit()
+        self._guard: Guard | None = None
 
     @quietly
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -59,7 +62,10 @@ class LossGuardCallback(TrainerCallback):
         if self.session is None:
             return
         model, optimizer = kwargs["model"], kwargs["optimizer"]
-        self.session.probes.attach(model, optimizer, look_inside=not args.torch_compile)
+        self.session.attach(model, optimizer, look_inside=not args.torch_compile)
+        self.session.know_tokenizer(kwargs.get("processing_class"))
+        self._limit.take(args, self.session)
+        note_best(self.session, args, state)
         self.session.segment_begins(state.global_step, model, {"max_grad_norm": args.max_grad_norm})
 
     def _open(self, args: TrainingArguments, state: TrainerState, model: Any) -> Session:
@@ -97,24 +103,41 @@ class LossGuardCallback(TrainerCallback):
         if self.session is None:
             return
         decision = self.session.step_ended(state.global_step, kwargs["model"], saving=control.should_save)
-        if decision.act is not Act.GO_ON:
-            control.should_training_stop = True
-            control.should_evaluate = False
-            control.should_save = decision.saves
-        if decision.act is Act.ROLL_BACK:
-            # else the Trainer would load its best checkpoint now, and with save_total_limit=1 remove all others
-            state.best_model_checkpoint = None
+        _obey(decision, state, control)
+        self._announce(state, control)
         evaluating, saving = control.should_evaluate, control.should_save
         self.session.set_phase(Phase.EVALUATING if evaluating else Phase.SAVING if saving else _phase(decision.act))
 
     @quietly
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """A training that is being stopped saves and evaluates no more at the end of its epoch."""
-        if self.session is not None and self.session.decision.act is not Act.GO_ON:
+        if self.session is not None and _is_over(self.session.decision):
             control.should_evaluate = control.should_save = False
         elif self.session is not None:
             step, model, by_strategy = state.global_step, kwargs["model"], args.save_strategy == "epoch"
             control.should_save = self.session.epoch_ended(step, model, saving=control.should_save, on_all_ranks=by_strategy)
+            self._announce(state, control)
+
+    def _announce(self, state: TrainerState, control: TrainerControl) -> None:
+        """Before the Trainer saves, unless a guard does this around the save itself."""
+        if self._guard is not None:
+            self._guard.before_evaluation(state)
+        if self.session is None or not control.should_save or (self._guard is not None and self._guard.is_in):
+            return
+        if self.session.saving.announce(state.global_step):
+            self.unsaved(state, control)
+
+    def give_limit_back(self) -> None:
+        """The Trainer's arguments have their limit on checkpoints again."""
+        self._limit.give_back()
+
+    def unsaved(self, state: TrainerState, control: TrainerControl) -> None:
+        """A save that was due is not done, or came to nothing."""
+        control.should_save = False
+        if self.session is not None:
+            decision = self.session.save_over(state.global_step)
+            _obey(decision, state, control)
+            self.session.set_phase(_phase(decision.act))
 
     @quietly
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -125,10 +148,14 @@ class LossGuardCallback(TrainerCallback):
 
     @quietly
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Has the new checkpoint inspected."""
-        if self.session is not None:
-            self.session.saved(state.global_step)
-            self.session.set_phase(_phase(self.session.decision.act))
+        """Has the new checkpoint inspected. A pause in which it was ordered goes on."""
+        if self.session is None:
+            return
+        note_best(self.session, args, state)
+        self.session.saved(state.global_step)
+        decision = self.session.save_over(state.global_step)
+        _obey(decision, state, control)
+        self.session.set_phase(_phase(decision.act))
 
     @quietly
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -145,13 +172,32 @@ class LossGuardCallback(TrainerCallback):
     @quietly
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Says the last word of the run."""
+        self.give_limit_back()
+        tell_missing_best(args, state)
         if self.session is not None:
             session, self.session = self.session, None
             session.finished()
 
 
+def _is_over(decision: Decision) -> bool:
+    return decision.stops or decision.act is Act.ROLL_BACK
+
+
+def _obey(decision: Decision, state: TrainerState, control: TrainerControl) -> None:
+    """Has the Trainer do what was decided."""
+    if _is_over(decision):
+        control.should_training_stop = True
+        control.should_evaluate = False
+        control.should_save = decision.saves
+    elif decision.saves:
+        control.should_save = True
+    if decision.act is Act.ROLL_BACK:
+        # else the Trainer would load its best checkpoint now, and with save_total_limit=1 remove all others
+        state.best_model_checkpoint = None
+
+
 def _phase(act: Act) -> Phase:
-    return {Act.GO_ON: Phase.TRAINING, Act.ROLL_BACK: Phase.ROLLING_BACK}.get(act, Phase.ENDING)
+    return {Act.GO_ON: Phase.TRAINING, Act.SAVE: Phase.SAVING, Act.ROLL_BACK: Phase.ROLLING_BACK}.get(act, Phase.ENDING)
 
 
 def _cannot_cut(first: int, last: int) -> Cut:

@@ -29,16 +29,6 @@ MOST_VERDICTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
-    """The batches that a rollback passes over, and how many of the plan's cuts there were before them."""
-
-    epoch: int
-    start: int
-    stop: int
-    before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Intent:
     """A command that is being done. The limits are of this machine's clock, by which a restart judges what is too late."""
 
@@ -47,7 +37,10 @@ class Intent:
     """Steps that were done when it was begun."""
     begun_at: float
     until: float
-    cut: Cutting | None = None
+    changes: str = ""
+    """What a rollback adds to the plan of the data, as that writes it; empty for nothing."""
+    changes_before: int = 0
+    """How many changes the plan had before."""
 
     def is_in_time(self, now: float) -> bool:
         """Whether it may still be done; a clock that was set back says nothing, so then it may not."""
@@ -83,6 +76,9 @@ class Overrides:
     max_grad_norm: float | None = None
 
 
+NOTHING_OVERRIDDEN = Overrides()
+
+
 @dataclass(frozen=True, slots=True)
 class JournalState:
     """All of it, as it lies in the file."""
@@ -91,7 +87,7 @@ class JournalState:
     intent: Intent | None = None
     result: Result | None = None
     points: tuple[Point, ...] = ()
-    overrides: Overrides = Overrides()
+    overrides: Overrides = NOTHING_OVERRIDDEN
     longest_lead: int = 0
     """Steps from the first sign of trouble to the step a rollback left at, the most there were so far."""
     verdicts: tuple[Verdict, ...] = ()

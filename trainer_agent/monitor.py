@@ -74,6 +74,8 @@ class Monitor:
         self._arrived = threading.Condition()
         self._is_on = self._is_void = False
         self._error_before, self._is_end_unknown = 0, False
+        self.at_verdicts: Callable[[Mapping[str, Verdict]], None] | None = None
+        """Told all verdicts known when any is new. Thread: sender, heartbeat or commands; it may write a file."""
         self.at_left: Callable[[], None] | None = None
         """Set by whoever always comes to `end`: ends the run as left, when another is begun in its place in the same process."""
         _alive.add(self)
@@ -131,6 +133,10 @@ class Monitor:
         if not self._inbox.waiting or not self._is_on:
             return None
         return self._turn(inbox.Asked())
+
+    def waiting(self) -> tuple[Command, ...]:
+        """The commands that have come and were not taken yet."""
+        return tuple(held.command for held in self._inbox.waiting)
 
     def wait_for_command(self, timeout_seconds: float) -> Command | None:
         """The next command, waited for."""
@@ -237,6 +243,9 @@ class Monitor:
             before = self._inbox.known, self._verdicts
             if any(self._verdicts.get(verdict.checkpoint_id) != verdict for verdict in reply.verdicts):
                 self._verdicts = inbox.merge_verdicts(self._verdicts, reply.verdicts)
+        if self.at_verdicts is not None and self._verdicts is not before[1]:
+            with suppress(Exception):
+                self.at_verdicts(self._verdicts)
         if reply.commands:
             self._turn(inbox.Arrived(reply.commands))
         return before != (self._inbox.known, self._verdicts)

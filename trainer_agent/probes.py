@@ -86,6 +86,8 @@ class Probes:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.precision: Precision | None = None
+        self.rate_of: Callable[[Any], float | torch.Tensor] = lambda optimizer: optimizer.param_groups[0]["lr"]
+        """What the update is made with, where something is put on the rate that the optimizer holds."""
         self._on_error = on_error
         self._from_forward = from_forward
         self._clock = clock
@@ -169,7 +171,7 @@ class Probes:
 
     def before_update(self, optimizer: Any) -> None:
         """The learning rate this update is made with."""
-        rate = optimizer.param_groups[0]["lr"]
+        rate = self.rate_of(optimizer)
         # a rate in a tensor is changed in place by the schedule before the step is closed
         self._now.learning_rate = _held(rate.detach().clone()) if isinstance(rate, torch.Tensor) else float(rate)
 

@@ -9,6 +9,7 @@ stricter of two words holds: the facts in the agent's own manifest, and the last
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,6 +44,13 @@ class Target:
     directory: Path
     left_step: int
     cut: Cut | None = None
+    cuts_before: int = 0
+    """How many cuts the plan of the data had when this one was made."""
+
+    @property
+    def changes_text(self) -> str:
+        """What it adds to the plan, for the journal."""
+        return "" if self.cut is None else json.dumps(asdict(self.cut))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,28 +10,37 @@ knows the checkpoints. It touches no trainer: what it decides is a value, and th
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from . import guard
-from .control import Act, Decision
 from .data_plan import DataPlan
+from .decisions import Act, Decision
 from .ends import LEFT
-from .finite import nonfinite_tensor
+from .going_on import GoOn
+from .health import Health
 from .identity import Identity
+from .in_force import InForce, SetNorm
 from .interrupts import suppress_ours
+from .journal import Journal, JournalState, Judged, Opened, Point
 from .monitor import Monitor
 from .orders import INSPECT_SECONDS, Orders
 from .policy import Policy
 from .probes import Probes, Reading
 from .ranks import Ranks, named
-from .rollback import Target, unfit
+from .retention import Turn
+from .rollback import Target
+from .rotation import Outlook, Rotation
 from .saves import Saves
+from .saving import Saving
 from .system import SystemSampler
+from .vocabulary import describe
 from .voice import Voice
-from .way_back import Cutter, WayBack
-from .wire.messages import CheckpointSaved, SegmentStarted
+from .way_back import Cutter, WayBack, lead_of, with_payload
+from .wire import crash
+from .wire.messages import SegmentStarted, Verdict
 from .wire.vocabulary import CommandKind, EndReason, Phase, SegmentCause
 
 INSPECT_SECONDS_AFTER_FAILURE = 5.0
@@ -56,16 +65,29 @@ class Session:
         cutter: Cutter,
         ranks: Ranks | None = None,
         agree_every: int = 1,
+        journal: Journal | None = None,
+        set_max_grad_norm: SetNorm = lambda _: None,
     ) -> None:
+        """`set_max_grad_norm` makes the integration clip at a norm from its next update on; None: as the script has it."""
         self.plan = plan
         self.probes = probes
         self.decision = Decision()
+        self._journal = journal or Journal(None, JournalState(identity.run_id))
+        self._in_force, self._health = InForce(self._journal, set_max_grad_norm), Health(policy.skipped_steps)
+        probes.rate_of = self._in_force.rate.effective
+        self._stop_at_once: Decision | None = None
+        self._saved_here: str | None = None
+        self._unsaved = ""
         self._ranks = ranks or Ranks()
         self._monitor, self._identity, self._policy = monitor, identity, policy
         self._saves = Saves(
-            output_dir, identity.run_id, monitor.record, leads=self._ranks.leads, world_size=self._ranks.world_size
+            output_dir,
+            identity.run_id,
+            monitor.record,
+            leads=self._ranks.leads,
+            world_size=self._ranks.world_size,
+            outlook=self._outlook,
         )
-        self._signals: dict[str, float] = {}
         self._sampler = SystemSampler(gpu=lambda: probes.gpu)
         way = WayBack(
             saves=self._saves,
@@ -73,24 +95,44 @@ class Session:
             plan=plan,
             cutter=cutter,
             probes=probes,
-            verdicts=monitor.verdicts,
+            verdicts=self._verdicts,
             rank=self._ranks.rank,
         )
         self._orders = Orders(
-            monitor, policy, capabilities, ranks=self._ranks, agree_every=agree_every, saves=self._saves, way=way
+            monitor,
+            policy,
+            capabilities,
+            ranks=self._ranks,
+            agree_every=agree_every,
+            saves=self._saves,
+            way=way,
+            apply=self._in_force.apply,
+            journal=self._journal,
         )
         self._agreement = self._orders.agreement
-        self._guard = guard.GuardState()
+        self.saving = Saving(
+            self._ranks, self._saves, monitor.record, answer=self.save_failed, apart=self._agreement.part
+        )
         self._segment = 0
         self._step: int | None = None
         self._due: SegmentStarted | None = None
         self._stop_saved: str | None = None
 
-    def begin(self) -> None:
-        """Starts the threads, and takes up what an earlier life of the run left."""
+    def begin(self, goes_on: GoOn | None = None) -> None:
+        """Starts the threads, and takes up what an earlier life of the run left.
+
+        Args:
+            goes_on: where it goes on, as `going_on` chose it; None where the script has said it, or begins anew.
+        """
+        self._saves.clean()
         if self._identity.is_restart:
             self._saves.load()
+        if self._ranks.leads:
+            self._monitor.at_verdicts = lambda known: self._journal.note_anyway(Judged(tuple(known.values())))
         self._monitor.begin()
+        self._stop_at_once = self._orders.take_up(goes_on)
+        if self._stop_at_once is not None and goes_on is not None and goes_on.facts is not None:
+            self._stop_saved = goes_on.facts.checkpoint_id
         self._monitor.set_phase(Phase.STARTING)
         self._sampler.start()
 
@@ -98,14 +140,36 @@ class Session:
         """The loop always comes to `end` when it is through: one that does not was left."""
         self._monitor.at_left = lambda: self.end(EndReason.FAILED, LEFT)
 
+    @property
+    def stops_at_once(self) -> bool:
+        """Whether the loop is to end before its first step: an earlier process was stopping when it died."""
+        return self._stop_at_once is not None
+
+    def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
+        """Sets the hooks on what is trained from here on. `look_inside`: see `Probes.attach`."""
+        self.probes.attach(model, optimizer, look_inside=look_inside)
+        self._in_force.rate.attach(optimizer)
+
+    def know_tokenizer(self, tokenizer: object) -> None:
+        """Its checkpoints tell what the token ids mean; looked at once."""
+        self._saves.vocabulary = self._saves.vocabulary or describe(tokenizer)
+
+    @property
+    def vocabulary(self) -> str:
+        """What the token ids mean; empty where that is not known. See `vocabulary`."""
+        return self._saves.vocabulary
+
+    def _verdicts(self) -> Mapping[str, Verdict]:
+        """The last ones known, also those that an earlier process heard."""
+        return {**self._journal.verdicts(), **self._monitor.verdicts()}
+
     # --- segments
 
     def segment_begins(self, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         """The loop is about to run from `step`: for the first time, again after a restart, or after a rollback."""
         target = self._orders.take_leaving()
-        self.decision = Decision()
-        self._guard = guard.GuardState()
-        self._signals = {}
+        self.decision = self._stop_at_once or Decision()
+        self._health.begin()
         self.forward_seen()
         self._step = step
         if target is not None:
@@ -114,6 +178,7 @@ class Session:
             # told once the first forward pass has shown what it computes in; until then segment 1 is understood
             self._due = self._next_segment(step, SegmentCause.START, attributes)
         else:
+            self.rotation.parent = self._saves.catalogue.path_of_step(step).name
             self._monitor.record(self._next_segment(step, SegmentCause.RESTART, attributes))
         self._monitor.set_phase(Phase.TRAINING)
 
@@ -128,12 +193,23 @@ class Session:
     def _next_segment(self, step: int, cause: SegmentCause, attributes: Attributes) -> SegmentStarted:
         parent = self._identity.last_segment or None
         self._segment = self._agreement.next_segment(self._identity, self._step or 0)
-        return SegmentStarted(self._segment, step, cause, time.time(), parent, attributes=dict(attributes))
+        self._in_force.open(Opened(Point(self._segment, step)))
+        return SegmentStarted(
+            self._segment, step, cause, time.time(), parent, attributes=attributes | self._in_force.attributes()
+        )
 
     def _arrive(self, target: Target, step: int, model: torch.nn.Module, attributes: Attributes) -> None:
         payload = target.payload
-        parent, self._segment = self._segment, self._identity.reserve_segment(payload.new_segment)
+        crash.reach("rollback.loaded")
+        parent = self._segment or self._in_force.parent_of(payload.new_segment)
+        self._segment = self._identity.reserve_segment(payload.new_segment)
+        self.rotation.parent = payload.checkpoint_id
         changed = self._orders.arrive(target, model)
+        point = Point(self._segment, step, payload.checkpoint_id)
+        self._in_force.open(
+            Opened(point, with_payload(self._journal.state.overrides, payload), lead_of(payload, target.left_step))
+        )
+        crash.reach("rollback.opened")
         self._monitor.record(
             SegmentStarted(
                 self._segment,
@@ -143,7 +219,7 @@ class Session:
                 parent,
                 target.command_id,
                 payload.checkpoint_id,
-                attributes | changed,
+                attributes | self._in_force.attributes() | changed,
             )
         )
         if self._ranks.leads:
@@ -171,15 +247,26 @@ class Session:
         self._orders.confirm_rollback(step)
         self._saves.take_inspected()
         if saving and self._acts_on_dead:
-            self._look_at_weights(step, model)
-        death = self._guard.death if self._acts_on_dead else None
-        self.decision = self._agreement.at_boundary(step, death, sick=bool(guard.sick_because(self._guard)))
+            self._health.look_at_weights(step, model)
+        if not self._is_owed_a_save:
+            self.decision = self._at_boundary(step)
         if self.decision.act is not Act.GO_ON:  # what a GPU still has of these steps belongs to this segment
             self._take(self.probes.drain())
         self._saves.all_have_saved()
-        if saving or self.decision.saves:
-            self._saves.coming(step)
         return self.decision
+
+    @property
+    def _is_owed_a_save(self) -> bool:
+        """A save was ordered at the last boundary, and the trainer decided otherwise: it is done at this one."""
+        return self.decision.act is Act.SAVE
+
+    def _at_boundary(self, step: int) -> Decision:
+        death = self._health.death if self._acts_on_dead else None
+        decision = self._agreement.at_boundary(step, death, sick=bool(self._health.sick_because))
+        if decision.has_waited:
+            self._monitor.set_phase(Phase.TRAINING)
+            self.probes.restart_clock()
+        return decision
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes numbers that did not come from the probes; nothing, when there are none."""
@@ -198,13 +285,7 @@ class Session:
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:
             self._monitor.log(reading.values, reading.step)
-            self._signals |= reading.values
-            self._guard = guard.step(self._guard, reading.facts, self._policy.skipped_steps)
-
-    def _look_at_weights(self, step: int, model: torch.nn.Module) -> None:
-        name = nonfinite_tensor(model)
-        if name is not None:
-            self._guard = guard.weights_not_finite(self._guard, step, name)
+            self._health.take(reading)
 
     # --- checkpoints
 
@@ -215,25 +296,53 @@ class Session:
         """
         if (on_all_ranks or self._ranks.is_alone) and self._acts_on_dead:
             if saving:
-                self._look_at_weights(step, model)
-            if self._agreement.anyone(step, wants=saving and self._guard.death is not None):
+                self._health.look_at_weights(step, model)
+            if self._agreement.anyone(step, wants=saving and self._health.death is not None):
                 return False
-        if saving:
-            self._saves.coming(step)
         return saving
 
     def saved(self, step: int) -> None:
-        """The trainer has written the checkpoint of `step`, and perhaps removed older ones."""
+        """The trainer has written the checkpoint of `step`."""
+        self.saving.came_through()
         together = not self._ranks.is_alone and not self._ranks.problem
-        checkpoint = self._saves.saved(step, self._segment, self._sick_because(), wait=together, signals=self._signals)
+        checkpoint = self._saves.saved(step, self._segment, self._sick_because(), wait=together, signals=self._health.signals)
         if self.decision.act is Act.STOP:
             self._stop_saved = checkpoint
+            crash.reach("stop.saved")
+        self._saved_here = checkpoint
+        self._orders.saved(self.decision, checkpoint, step)
         self._saves.settle()
         self.probes.restart_clock()
 
+    def save_failed(self, step: int, reason: str) -> None:
+        """A checkpoint that was due could not be saved; the training goes on, or stops as it was told."""
+        self._unsaved, self._saved_here = reason, None
+        self._orders.not_saved(self.decision, step, reason)
+
+    def save_over(self, step: int) -> Decision:
+        """What follows a save, saved or not: where one was ordered in a pause, the pause goes on. All ranks ask."""
+        decision = self.decision
+        while decision.act is Act.SAVE:
+            decision = self._decided_again(step) if decision.again else Decision()
+        self.decision = decision
+        return decision
+
+    def _decided_again(self, step: int) -> Decision:
+        """The next decision at a boundary whose checkpoint was written, or could not be: it is not tried twice."""
+        decision = self._at_boundary(step)
+        if not decision.saves:
+            return decision
+        if decision.act is Act.STOP:
+            self._stop_saved = self._saved_here
+        elif self._saved_here is not None:
+            self._orders.saved(decision, self._saved_here, step)
+        else:
+            self._orders.not_saved(decision, step, self._unsaved)
+        return replace(decision, saves=False)
+
     def _sick_because(self) -> str:
         other = self._agreement.sick_rank
-        return guard.sick_because(self._guard) or (
+        return self._health.sick_because or (
             f"the numbers of rank {other} were not good at the save" if other is not None else ""
         )
 
@@ -243,12 +352,15 @@ class Session:
         self.probes.restart_clock()
         self._saves.restart_clock()
 
-    def inspected(self) -> list[tuple[CheckpointSaved, bool]]:
-        """The checkpoints inspected so far, oldest first, each with whether it is fit to go back to."""
-        self._saves.take_inspected()
-        verdicts, scaler = self._monitor.verdicts(), self.probes.has_scaler
-        known = self._saves.catalogue.known()
-        return [(facts, not unfit(facts, verdicts.get(facts.checkpoint_id), needs_scaler=scaler)) for facts in known]
+    @property
+    def rotation(self) -> Rotation:
+        """What removes the checkpoints that are needed no longer."""
+        return self._saves.rotation
+
+    def _outlook(self) -> Outlook:
+        journal = self._journal.state
+        turns = tuple(Turn(point.segment, point.from_step) for point in journal.points)
+        return Outlook(self._verdicts(), self.probes.has_scaler, turns, journal.longest_lead or None, self._orders.targets())
 
     # --- rollback
 
@@ -276,9 +388,11 @@ class Session:
             with suppress_ours():  # after an error on the GPU nothing can be read from it any more
                 self._take(self.probes.drain())
                 self.probes.detach()
+                self._in_force.end()
             self.forward_seen()
             self._saves.settle_all(INSPECT_SECONDS_AFTER_FAILURE if reason is EndReason.FAILED else INSPECT_SECONDS)
-            self._orders.answer_last(self.decision, self._stop_saved, self._step, reason, detail)
+            unsaved = "" if self._stop_saved else self._unsaved
+            self._orders.answer_last(self.decision, self._stop_saved, self._step, reason, detail, not_saved=unsaved)
         finally:  # a run whose end is not told would be called lost
             self._saves.close()
             self._ranks.leave("the training has ended")

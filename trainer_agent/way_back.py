@@ -5,19 +5,25 @@
 Refused  Refused                 what became of it
 """
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from .data_plan import CannotSkip, Cut, DataPlan
+from .decisions import overridden
+from .going_on import GoOn
 from .identity import Identity
+from .journal import Intent, Overrides
 from .probes import Probes
 from .rollback import Offer, Refused, Restored, Target, check_files, choose, restored
 from .saves import Saves
+from .wire import crash
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import Scalar, Verdict
-from .wire.vocabulary import DataMode
+from .wire.vocabulary import CommandKind, DataMode
 
 Cutter = Callable[[int, int], Cut]
 
@@ -66,7 +72,7 @@ class WayBack:
             cut = self._cutter(first, last)
         except CannotSkip as reason:
             raise Refused(f"the batches cannot be skipped: {reason}") from None
-        return Target(target.command_id, target.payload, target.facts, target.directory, step, cut)
+        return replace(target, cut=cut, cuts_before=len(self._plan.cuts))
 
     def check(self, target: Target) -> None:
         """Reads the files of a target, and notes its cut down.
@@ -80,6 +86,7 @@ class WayBack:
                 self._plan.add(target.cut)
         except OSError as error:
             raise Refused(f"the batches to skip cannot be noted down: {error.strerror or error}") from None
+        crash.reach("rollback.planned")
 
     def undo(self, target: Target) -> None:
         """Another rank cannot go back to what was checked here."""
@@ -94,6 +101,24 @@ class WayBack:
         """
         directory: Path = self._saves.catalogue.path_of_step(offer.payload.target_step)
         return offer.seen(directory.resolve(), self._identity.run_id, self._rank)
+
+    def take_up(self, goes_on: GoOn, intent: Intent) -> None:
+        """A rollback that an earlier process has begun comes to its end in this one: the loop begins at its target."""
+        payload = intent.command.rollback
+        assert payload is not None, "a rollback without a payload is not begun"
+        assert goes_on.facts is not None, "it ends at a checkpoint"
+        assert goes_on.directory is not None, "it ends at a checkpoint"
+        target = Target(intent.command.command_id, payload, goes_on.facts, goes_on.directory, intent.step)
+        if intent.changes:
+            target = replace(target, cut=Cut(**json.loads(intent.changes)), cuts_before=intent.changes_before)
+            self._note_cut_again(target)
+        self._leaving = target
+
+    def _note_cut_again(self, target: Target) -> None:
+        """Only where that process did not come to it: a cut made twice would take other batches too."""
+        if target.cut is None or self._plan.cuts[target.cuts_before : target.cuts_before + 1] == (target.cut,):
+            return
+        (self._plan.follow if self._rank else self._plan.add)(target.cut)
 
     def leave(self, target: Target) -> None:
         """The loop was left for it."""
@@ -124,3 +149,16 @@ def window_of(payload: RollbackPayload, left_step: int) -> tuple[int, int]:
     """First and last step whose batches are passed over; all that was rolled back where the command does not say."""
     first = payload.target_step + 1 if payload.skip_from_step is None else payload.skip_from_step
     return first, left_step if payload.skip_to_step is None else payload.skip_to_step
+
+
+def with_payload(overrides: Overrides, payload: RollbackPayload) -> Overrides:
+    """The overrides after a rollback: those it names in place of earlier ones. A factor of 1 is the schedule's own rate."""
+    factor, norm = payload.learning_rate_factor, payload.max_grad_norm
+    if factor is not None:
+        overrides = overridden(overrides, CommandKind.SET_LEARNING_RATE_FACTOR, factor)
+    return overrides if norm is None else overridden(overrides, CommandKind.SET_MAX_GRAD_NORM, norm)
+
+
+def lead_of(payload: RollbackPayload, left_step: int) -> int:
+    """Steps from the first sign of trouble to the step that was left; 0 where there was none."""
+    return 0 if payload.first_sign_step is None else max(0, left_step - payload.first_sign_step)

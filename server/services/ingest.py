@@ -37,7 +37,7 @@ from trainer_agent.wire.messages import (
     SegmentStarted,
     Unable,
 )
-from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
 
 _PAUSES = {CommandKind.PAUSE: RunInput.PAUSED, CommandKind.RESUME: RunInput.RESUMED}
 """What a command has made of the run once it has succeeded."""
@@ -204,17 +204,26 @@ class _Taking:
             evaluation.segment_started(self.connection, self.run.run_id, wire, self.now, rank=rank, incarnation=incarnation)
 
     def _open(self, wire: SegmentStarted) -> bool:
-        """Write the segment down; False when this incarnation has announced it before."""
+        """Write the segment down; False when it is known already.
+
+        The segment of a rollback is fixed in its command. A process that was killed in the middle of it may have announced it,
+        and the next one, which has read that in the journal, announces it again: it is one segment, of the later of the two.
+        """
         known = segment_store.get(self.connection, self.run.run_id, wire.segment)
         if known is None:
             segment_store.insert(self.connection, self.run.run_id, self.life.incarnation, wire, self.now)
             return True
-        if known.incarnation != self.life.incarnation:
+        if known.incarnation == self.life.incarnation:
+            return False
+        if known.command_id is None or known.command_id != wire.command_id or wire.cause is not SegmentCause.ROLLBACK:
             raise Invalid(
                 f"segment {wire.segment} was announced by another incarnation",
                 f"number segments on from {self.run.segment}, the newest the server knows",
             )
-        return False
+        is_later = run_store.is_newer(self.connection, self.run.run_id, self.life.incarnation, known.incarnation)
+        if is_later:
+            segment_store.take_over(self.connection, self.run.run_id, wire.segment, self.life.incarnation, self.now)
+        return is_later
 
     def _ended(self, wire: RunEnded) -> None:
         point_store.seal(self.connection, self.run.run_id, self.life.rank)

@@ -67,7 +67,7 @@ def _may_speak(connection: Connection, command: IssuedCommand, incarnation: str,
         return False
     if command.incarnation == incarnation:
         return True
-    return state in domain.BY_JOURNAL and store.is_newer(connection, command.run_id, incarnation, command.incarnation)
+    return state in domain.BY_JOURNAL and run_store.is_newer(connection, command.run_id, incarnation, command.incarnation)
 
 
 def _move(

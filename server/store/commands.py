@@ -13,7 +13,7 @@ from trainer_agent.wire.codec import from_json, to_json
 from trainer_agent.wire.commands import RollbackPayload
 from trainer_agent.wire.vocabulary import CommandKind, CommandState
 
-from .tables import command_keys, commands, events, incarnations
+from .tables import command_keys, commands, events
 
 _IN_LINE = commands.c.state.in_([state.value for state in ACTIVE])
 _ACTIVE = sa.and_(_IN_LINE, commands.c.behind.is_(None))
@@ -133,14 +133,6 @@ def waiting_command(connection: sa.Connection, run_id: str) -> IssuedCommand | N
 def in_line(connection: sa.Connection, run_ids: Collection[str]) -> tuple[IssuedCommand, ...]:
     """The active and the waiting commands of these runs."""
     return _read(connection, commands.c.run_id.in_(run_ids), _IN_LINE)
-
-
-def is_newer(connection: sa.Connection, run_id: str, incarnation: str, than: str) -> bool:
-    """Whether a life of rank 0 began after another."""
-    c = incarnations.c
-    query = sa.select(c.incarnation, c.started_at).where(c.run_id == run_id, c.rank == 0, c.incarnation.in_([incarnation, than]))
-    began = {row.incarnation: row.started_at for row in connection.execute(query)}
-    return len(began) == 2 and began[incarnation] > began[than]
 
 
 def queued_for(connection: sa.Connection, run_id: str, incarnation: str) -> tuple[IssuedCommand, ...]:

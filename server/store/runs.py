@@ -171,6 +171,14 @@ def newest_incarnation(connection: sa.Connection, run_id: str) -> str | None:
     return connection.execute(_NEWEST_INCARNATION, {"of_run": run_id}).scalar()
 
 
+def is_newer(connection: sa.Connection, run_id: str, incarnation: str, than: str) -> bool:
+    """Whether a life of rank 0 began after another."""
+    mine = (_i.run_id == run_id, _i.rank == 0, _i.incarnation.in_([incarnation, than]))
+    query = sa.select(_i.incarnation, _i.started_at).where(*mine)
+    began = {row.incarnation: row.started_at for row in connection.execute(query)}
+    return len(began) == 2 and began[incarnation] > began[than]
+
+
 def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
     """Add an incarnation, as the newest of its run: it starts after every other, if only by a microsecond."""
     last = sa.select(sa.func.max(incarnations.c.started_at)).where(incarnations.c.run_id == life.run_id)

@@ -68,6 +68,12 @@ def insert(connection: sa.Connection, run_id: str, incarnation: str, started: Se
     connection.execute(sa.insert(segments), row)
 
 
+def take_over(connection: sa.Connection, run_id: str, segment: int, incarnation: str, now: datetime) -> None:
+    """A later process goes on with a segment that an earlier one had opened and not got to use."""
+    mine = (_c.run_id == run_id, _c.segment == segment)
+    connection.execute(sa.update(segments).where(*mine).values(incarnation=incarnation, started_at=now))
+
+
 def reach(connection: sa.Connection, run_id: str, segment: int, step: int) -> None:
     """The segment has a point at `step`."""
     connection.execute(_REACHED, {"of_run": run_id, "of_segment": segment, "step": step})

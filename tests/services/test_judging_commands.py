@@ -16,6 +16,8 @@ from server.services import commands, reports, runs
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Invalid, NotFound, Refused, Stale
 from server.store import commands as store
+from server.store import runs as runs_store
+from server.store import segments
 from server.store.database import Database
 from server.store.tables import commands as commands_table
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, SegmentCause
@@ -285,6 +287,25 @@ def test_a_later_process_says_how_a_command_ended_whose_journal_it_has_read(
     assert (ended.state, ended.step, ended.outcome) == (word, 8, "read in the journal")
     again.report(command.command_id, S.SUCCEEDED).report(command.command_id, S.FAILED).send()
     assert state_of(connection, command) is word, "an end is final"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_rollback_that_two_processes_have_opened_has_one_segment_of_the_later(connection, trainer, clock, is_late):
+    """Killed in the middle of it; `is_late`: what the first had still written down arrives after the second has begun."""
+    command = commands.issue(connection, BACK, clock()).command
+    trainer.report(command.command_id, S.RUNNING).open_segment(2, 8, command_id=command.command_id)
+    again = Trainer(connection, clock, incarnation="life-2", segment=2)
+    if not is_late:
+        trainer.send()
+    clock.advance(5)
+    again.start(SegmentCause.ROLLBACK, 8, command_id=command.command_id).report(command.command_id, S.SUCCEEDED, 8).send()
+    if is_late:
+        trainer.send()
+    (_, segment) = segments.read_segments(connection, "run")
+    assert (segment.incarnation, segment.from_step, state_of(connection, command)) == ("life-2", 8, S.SUCCEEDED)
+    assert (runs_store.get(connection, "run").segment, runs_store.get(connection, "run").step) == (2, 8)
+    with pytest.raises(Invalid, match="another incarnation"):
+        Trainer(connection, clock, incarnation="life-3", segment=2).start(SegmentCause.RESTART, 8).send()
 
 
 @pytest.mark.parametrize("word", [S.DELIVERED, S.RUNNING, S.REJECTED])

@@ -62,10 +62,10 @@ class LedgerWriter:
 
     def _next_file(self) -> None:
         assert self._head is not None
+        _make_room(self._folder.parents[1], self._folder.name, self._most_bytes - self._file_bytes)
         self._folder.mkdir(parents=True, exist_ok=True)
         segment = self._head.segment
         taken = [int(path.stem.split("-")[1]) for path in self._folder.glob(f"{segment:06}-*.ledger")]
-        _make_room(self._folder.parents[1], self._folder.name, self._most_bytes - self._file_bytes)
         self._path, self._size = self._folder / f"{segment:06}-{max(taken, default=0) + 1:06}.ledger", len(MAGIC)
         self._path.write_bytes(MAGIC)
         self._write(json.dumps(codec.to_json(self._head)).encode())

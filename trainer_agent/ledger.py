@@ -101,7 +101,6 @@ class Ledger:
             vocabulary: what token ids mean, at the save of the checkpoint and now; empty where that is not known.
             is_checked: whether a resume is checked here; one rank is enough.
         """
-        self._now = []
         self._queue.append(_Segment(started, vocabulary, is_checked and started.cause is not SegmentCause.START))
 
     def close(self) -> None:

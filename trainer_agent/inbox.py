@@ -3,12 +3,18 @@
     (new)   -> waiting    for this incarnation and segment, in time           reported as delivered
     (new)   -> refused    for another one, incomplete, or too late            reported as rejected, with the reason
     waiting -> taken      the training has it, and reports from here on
-    waiting -> refused    the segment moved on, its time ran out, or a stop overtook it
+    waiting -> waiting    the loop of this process only begins: it is for the segment that begins with it
+    waiting -> refused    the segment moved on by a rollback, its time ran out, or a stop overtook it
     taken, refused        the same command again says nothing
+
+A process is told commands before its loop begins, as while it loads its data. They name the segment that the run was in last, and
+mean whatever comes next, so a start or restart takes them along. The server does the same with those it still holds; one that it
+has sent before it heard of the new segment is taken along here when it comes.
 
 `now` is a monotonic clock: a command carries its limits as remaining seconds, so no two wall clocks are compared.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -40,6 +46,8 @@ class InboxState:
     waiting: tuple[Held, ...] = ()
     known: tuple[str, ...] = ()
     """Ids of every command seen, oldest first."""
+    before: int | None = None
+    """The segment that this process has found, where it is still in the first one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +59,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The run is in another segment now."""
+    """The run is in another segment now. `begins`: the loop of this process has only begun with it."""
 
     segment: int
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +96,30 @@ def step(state: InboxState, given: Input, now: float) -> Outcome:
     if isinstance(given, Arrived):
         return _arrive(state, given.commands, now)
     if isinstance(given, Moved):
-        moved = replace(state, segment=given.segment)
-        return _sift(moved, lambda held: _misdirected(moved, held.command))
+        return _move(state, given)
     sifted = _sift(state, lambda held: _late(held, now))
     if not sifted.state.waiting:
         return sifted
     first, *rest = sifted.state.waiting
-    return Outcome(replace(sifted.state, waiting=tuple(rest)), sifted.receipts, first.command)
+    command = replace(first.command, execute_within_seconds=first.deadline - now)
+    return Outcome(replace(sifted.state, waiting=tuple(rest)), sifted.receipts, command)
+
+
+def _move(state: InboxState, moved: Moved) -> Outcome:
+    found = state.segment if moved.begins else None
+    following = replace(state, segment=moved.segment, before=found)
+    kept = tuple(Held(_addressed(following, held.command), held.deadline) for held in following.waiting)
+    following = replace(following, waiting=kept)
+    return _sift(following, lambda held: _misdirected(following, held.command))
+
+
+def _addressed(state: InboxState, command: Command) -> Command:
+    """The command for the segment of now, where it was made before the loop of this process began."""
+    if state.before is None or command.segment != state.before or command.incarnation != state.incarnation:
+        return command
+    payload = command.rollback
+    payload = payload if payload is None else replace(payload, new_segment=state.segment + 1)
+    return replace(command, segment=state.segment, rollback=payload)
 
 
 def _arrive(state: InboxState, commands: tuple[Command, ...], now: float) -> Outcome:
@@ -110,6 +136,7 @@ def _arrive(state: InboxState, commands: tuple[Command, ...], now: float) -> Out
 
 def _receive(state: InboxState, command: Command, now: float) -> Outcome:
     state = replace(state, known=(*state.known, command.command_id)[-MOST_REMEMBERED:])
+    command = _addressed(state, command)
     problem = _misdirected(state, command) or _unusable(state, command)
     if problem:
         return Outcome(state, (Receipt(command.command_id, CommandState.REJECTED, problem),))
@@ -142,9 +169,16 @@ def _unusable(state: InboxState, command: Command) -> str:
         return "came after its time"
     if (command.kind is CommandKind.ROLLBACK) != (command.rollback is not None):
         return "incomplete: a rollback must say where to, and nothing else may"
+    if any(value is not None and not 0 < value < math.inf for value in _values(command)):  # a NaN is neither
+        return "a factor or a norm must be a finite number above 0"
     if len(state.waiting) >= MOST_WAITING:
         return f"{MOST_WAITING} commands wait already"
     return ""
+
+
+def _values(command: Command) -> tuple[float | None, ...]:
+    payload = command.rollback
+    return (command.value,) if payload is None else (command.value, payload.learning_rate_factor, payload.max_grad_norm)
 
 
 def _late(held: Held, now: float) -> str:

@@ -33,7 +33,7 @@ from .transport import HttpTransport
 from .voice import Voice
 from .wire.commands import Command
 from .wire.messages import Heartbeat, Record, Reply, Report, RunEnded, RunStart, SegmentStarted, Verdict
-from .wire.vocabulary import EndReason, Phase
+from .wire.vocabulary import EndReason, Phase, SegmentCause
 from .writer import Mark, Writer
 
 EXIT_SECONDS = 4.0
@@ -122,7 +122,7 @@ class Monitor:
         self._ring.add(record)
         if isinstance(record, SegmentStarted):
             self.segment = record.segment
-            self._turn(inbox.Moved(record.segment))
+            self._turn(inbox.Moved(record.segment, begins=record.cause is not SegmentCause.ROLLBACK))
 
     def set_phase(self, phase: Phase) -> None:
         """Says what the process does now; rides in the heartbeats."""

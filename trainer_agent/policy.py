@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .wire.vocabulary import CommandKind
+from .wire.vocabulary import CommandKind, DataMode
 
 OnDead = Literal["stop", "hold", "continue"]
 
@@ -27,7 +27,7 @@ class Policy:
     """So many non-finite or skipped steps in a row are a dead run, where a loss scaler protects the weights."""
     automatic_rollback: bool = False
     """Whether a rule of the server may roll this run back without a person."""
-    obey: tuple[CommandKind, ...] = (CommandKind.STOP, CommandKind.ROLLBACK)
+    obey: tuple[CommandKind, ...] = tuple(CommandKind)
     """The commands obeyed, as far as the integration can."""
     agree_every: int | None = None
     """Several processes agree on what to do every so many steps; what rank 0 says holds. None is 1 on one machine, else 10."""
@@ -54,8 +54,11 @@ class Policy:
     @property
     def refusal(self) -> str:
         """Which commands are not obeyed, in a clause; empty when all are."""
-        refused = [str(kind) for kind in CommandKind if kind not in self.obey]
-        return f"the script's policy does not obey {' and '.join(refused)}" if refused else ""
+        refused = [kind.replace("_", " ") for kind in CommandKind if kind not in self.obey]
+        if not self.obey:
+            return "the script's policy obeys no command"
+        *others, last = refused or [""]
+        return f"the script's policy does not obey {', '.join(others)}{' and ' if others else ''}{last}" if refused else ""
 
     @property
     def acts_on_dead(self) -> bool:
@@ -71,6 +74,10 @@ class Abilities:
     because: str = ""
     acts: bool = True
     """Whether anything may be done to the training at all."""
+    modes: tuple[DataMode, ...] = tuple(DataMode)
+    """What a rollback can do with the data, as far as is known when the run starts."""
+    modes_because: str = ""
+    """Why it cannot do more."""
 
 
 def _check_number(name: str, value: object) -> None:

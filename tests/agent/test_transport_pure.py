@@ -303,6 +303,40 @@ class TestInbox:
         assert receipts[-1] == ("stop-1", CommandState.REJECTED)
         assert given == []
 
+    def test_a_command_from_before_the_loop_began_is_for_the_segment_that_begins(self):
+        _, receipts, given = run(inbox.Arrived((BACK,)), inbox.Moved(4, begins=True), inbox.Asked())
+        (taken,) = given
+        assert (taken.segment, taken.rollback.new_segment) == (4, 5)
+        assert receipts == [("back-1", CommandState.DELIVERED)]
+
+    def test_so_is_one_that_the_server_sent_before_it_heard_of_the_segment(self):
+        _, receipts, given = run(inbox.Moved(4, begins=True), inbox.Arrived((STOP,)), inbox.Asked())
+        assert [taken.segment for taken in given] == [4]
+        assert receipts == [("stop-1", CommandState.DELIVERED)]
+
+    def test_none_is_taken_along_once_a_rollback_has_moved_the_run_on(self):
+        _, receipts, given = run(inbox.Moved(4, begins=True), inbox.Moved(5), inbox.Arrived((STOP,)), inbox.Asked())
+        assert (receipts, given) == ([("stop-1", CommandState.REJECTED)], [])
+
+    def test_one_for_another_process_is_never_taken_along(self):
+        _, receipts, given = run(inbox.Arrived((replace(STOP, incarnation="b"),)), inbox.Moved(4, begins=True), inbox.Asked())
+        assert (receipts, given) == ([("stop-1", CommandState.REJECTED)], [])
+
+    def test_a_command_that_is_given_out_says_how_much_of_its_time_is_left(self):
+        _, _, (taken,) = run(inbox.Arrived((STOP,)), 100.0, inbox.Asked())
+        assert taken.execute_within_seconds == pytest.approx(STOP.execute_within_seconds - 100.0)
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -0.5])
+    def test_a_factor_or_a_norm_that_makes_no_sense_is_rejected(self, value):
+        for bad in (
+            replace(STOP, kind=CommandKind.SET_LEARNING_RATE_FACTOR, value=value),
+            replace(STOP, kind=CommandKind.SET_MAX_GRAD_NORM, value=value),
+            replace(BACK, rollback=replace(BACK.rollback, learning_rate_factor=value)),
+            replace(BACK, rollback=replace(BACK.rollback, max_grad_norm=value)),
+        ):
+            _, receipts, taken = run(inbox.Arrived((bad,)), inbox.Asked())
+            assert (receipts, taken) == ([(bad.command_id, CommandState.REJECTED)], [])
+
     def test_a_reply_with_thousands_of_commands_is_taken_in_parts(self):
         many = tuple(replace(STOP, incarnation="another", command_id=f"c{i}") for i in range(5000))
         _, receipts, _ = run(inbox.Arrived(many))

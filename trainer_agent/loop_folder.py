@@ -1,18 +1,17 @@
-"""The checkpoints of a hand-written loop in their folder: put there whole, found again after a crash, thinned out.
+"""The checkpoints of a hand-written loop in their folder: put there whole, and found again after a crash.
 
-    .lossguard-writing-N  --renamed-->  checkpoint-N  --renamed-->  .lossguard-old-N  --removed-->
+    .lossguard-writing-N  --renamed-->  checkpoint-N
 
 A checkpoint that is saved again after a rollback takes the place of the old one, which is set aside first and comes back if the
-process dies in between. `.lossguard/resume.json` names the checkpoint to go on from: the last one saved, or the target of a
-rollback, which is older than the highest step in the folder.
+process dies in between (see `trash`). `.lossguard/resume.json` names the checkpoint to go on from: the last one saved, or the
+target of a rollback, which is older than the highest step in the folder.
 """
 
 import json
-import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,10 +19,12 @@ from .checkpoints import draft_manifest, read_manifest
 from .config import replace_file
 from .inspection import MANIFEST, Save, inspect
 from .rollback import unfit
+from .trash import OLD, burn, bury, in_trash, put_back, set_aside, sync
+from .wire import crash
 from .wire.messages import CheckpointSaved
 
 _NAME = re.compile(r"checkpoint-([0-9]{1,15})")
-_WRITING, _OLD = ".lossguard-writing-", ".lossguard-old-"
+_WRITING = ".lossguard-writing-"
 _POINTER = "resume.json"
 
 
@@ -45,11 +46,11 @@ class Folder:
 
     def tidy(self) -> None:
         """Takes up what a process left that died while it saved."""
-        for old in self.path.glob(f"{_OLD}*"):
-            home = self.path / f"checkpoint-{old.name.removeprefix(_OLD)}"
-            with suppress(OSError):
-                shutil.rmtree(old) if home.exists() else old.rename(home)
-        for half in self.path.glob(f"{_WRITING}*"):
+        for old in self.path.glob(f"{OLD}checkpoint-*"):
+            if _NAME.fullmatch(old.name.removeprefix(OLD)):
+                with suppress(OSError):
+                    bury(old) if old.with_name(old.name.removeprefix(OLD)).exists() else put_back(old)
+        for half in (*self.path.glob(f"{_WRITING}*"), *in_trash(self.path)):
             shutil.rmtree(half, ignore_errors=True)
 
     def write(self, step: int, fill: Callable[[Path], None]) -> Path:
@@ -58,23 +59,37 @@ class Folder:
         Raises:
             OSError, RuntimeError
         """
-        draft, home, old = (self.path / f"{prefix}{step}" for prefix in (_WRITING, "checkpoint-", _OLD))
+        draft, home = self.path / f"{_WRITING}{step}", self.path / f"checkpoint-{step}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
+        crash.reach("save.draft_made")
         try:
             fill(draft)
-            _sync(draft)
-            if home.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                home.rename(old)
-            draft.rename(home)
-            _sync(self.path)
+            sync(draft)
+            crash.reach("save.draft_synced")
+            old = self._put_in(draft, home)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        shutil.rmtree(old, ignore_errors=True)
         self.point_to(home)
+        crash.reach("save.pointed")
+        if old is not None:
+            burn(bury(old) or old)
         return home
+
+    def _put_in(self, draft: Path, home: Path) -> Path | None:
+        """Gives a finished draft its name; where the older one of this name lies now, if there was one."""
+        old = set_aside(home, is_own=True)
+        try:
+            draft.rename(home)
+        except BaseException:
+            if old is not None:
+                put_back(old)
+            raise
+        crash.reach("save.renamed")
+        sync(self.path)
+        crash.reach("save.folder_synced")
+        return old
 
     def point_to(self, directory: Path) -> None:
         """A restart goes on from this checkpoint.
@@ -112,21 +127,6 @@ class Folder:
             return int(match[1]) if match else default
         return default
 
-    def thin_out(self, inspected: Sequence[tuple[CheckpointSaved, bool]], keep: int) -> None:
-        """Removes the oldest of this run's inspected checkpoints down to `keep`, never the newest that is fit to go back to."""
-        newest_fit = next((facts for facts, is_fit in reversed(inspected) if is_fit), None)
-        if newest_fit is None:
-            return
-        for facts, _ in inspected[: max(0, len(inspected) - keep)]:
-            if facts is not newest_fit:
-                self._remove(facts.checkpoint_id)
-
-    def _remove(self, name: str) -> None:
-        grave = self.path / f"{_WRITING}{name}"  # half-removed, it is no checkpoint
-        with suppress(OSError):
-            (self.path / name).rename(grave)
-        shutil.rmtree(grave, ignore_errors=True)
-
 
 def _facts(directory: Path, run_id: str, step: int) -> CheckpointSaved:
     known = read_manifest(directory, run_id)
@@ -139,11 +139,3 @@ def _facts(directory: Path, run_id: str, step: int) -> CheckpointSaved:
         with suppress(OSError):
             draft.replace(directory / MANIFEST)
     return facts
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -41,7 +41,7 @@ class Driver:
         self._numbers = StepNumbers()
         opened = take_up(state, settings, self._folder)
         self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
-        self._together = Together(self._ranks, self._folder, state, self._voice)
+        self._together = Together(self._ranks, self._folder, state)
         self._back = Back(state, self._ranks, self._together, self._folder, self._jumps)
         self.step = self._stored.step if self._stored is not None else 0
         self._session, self._hooks = self._begin(opened)
@@ -52,6 +52,7 @@ class Driver:
         except Exception as error:
             tell(error, "so this training is not watched")
             return None, None
+        session.rotation.keep = self._settings.keep
         return session, Hooks(session.probes, self._clock, set_phase=session.set_phase, on_error=go_on)
 
     @property
@@ -190,10 +191,20 @@ class Driver:
             return
         self._try(lambda session: session.set_phase(Phase.SAVING))
         where = Where(self._feed.place(), self._loop, self._feed.kind)
-        if self._together.write(self.step, where):
+        if self._together.write(self.step, where, self._ready_to_save):
             self._try(lambda session: session.saved(self.step))
-            self._try(lambda session: self._folder.thin_out(session.inspected(), self._settings.keep))
+        else:
+            self._say_unsaved(self._together.failure)
         self._try(lambda session: session.set_phase(Phase.TRAINING))
+
+    def _ready_to_save(self) -> str:
+        """Why nothing is to be written now. Rank 0 alone is asked."""
+        return self._try(lambda session: session.saving.make_ready(self.step)) or ""
+
+    def _say_unsaved(self, problem: str) -> None:
+        if self._session is None:
+            self._voice.say("save", f"no checkpoint of step {self.step}, the training goes on: {problem}")
+        self._try(lambda session: session.saving.failed(self.step, problem))
 
     # --- going back
 

@@ -5,51 +5,63 @@ Rank 0 writes, with the random states of all. All ranks call each method, at the
     gather random states -> rank 0 makes a draft -> (all save into it, where the layout is accelerate's) -> rank 0 renames it
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from .agreement import joined
+from .disk_space import disk_fault
 from .interrupts import let_pass
 from .loop_folder import Folder
 from .loop_state import State, Where
 from .ranks import Apart, Ranks
-from .voice import Voice
 
 
 class Together:
     """Where the training has one process, nothing is said to anybody. Thread: training."""
 
-    def __init__(self, ranks: Ranks, folder: Folder, state: State, voice: Voice) -> None:
-        self._ranks, self._folder, self._state, self._voice = ranks, folder, state, voice
+    def __init__(self, ranks: Ranks, folder: Folder, state: State) -> None:
+        self._ranks, self._folder, self._state = ranks, folder, state
         self._has_called = False
+        self.failure = ""
+        """Why the last `write` came to nothing; empty when it did not."""
 
     @property
     def is_alone(self) -> bool:
         """Whether there is nobody to agree with."""
         return self._ranks.is_alone or bool(self._ranks.problem)
 
-    def write(self, step: int, where: Where) -> bool:
-        """Whether there is a checkpoint of `step` now. Ranks that are apart leave it to rank 0 alone."""
+    def write(self, step: int, where: Where, ready: Callable[[], str]) -> bool:
+        """Whether there is a checkpoint of `step` now. Ranks that are apart leave it to rank 0 alone.
+
+        A full disk, a state that cannot be pickled, ranks that are apart: an older checkpoint is still there. Nothing is raised.
+
+        Args:
+            ready: asked on rank 0 before anything is written: why it is not to be.
+        """
         try:
             states = [where.random_state()]
             states = states if self.is_alone else self._ranks.gather(states[0])
-            problem = self._lead(step, where, states) if self._ranks.leads else self._follow()
+            problem = self._lead(step, where, states, ready) if self._ranks.leads else self._follow()
             said = problem.encode() if self.is_alone else self._ranks.share(problem.encode() if self._ranks.leads else None)
+            self.failure = said.decode()
         except Exception as error:
             let_pass(error)
-            return not self._say(step, error)
-        return not said
+            self.failure = _in_words(error)
+        return not self.failure
 
-    def _lead(self, step: int, where: Where, states: list[bytes]) -> str:
+    def _lead(self, step: int, where: Where, states: list[bytes], ready: Callable[[], str]) -> str:
         """What went wrong; empty when nothing did."""
         self._has_called = not self._state.shares_save or self.is_alone
         try:
-            self._folder.write(step, lambda draft: self._fill(draft, step, where, states))
+            problem = ready()
+            if not problem:
+                self._folder.write(step, lambda draft: self._fill(draft, step, where, states))
         except Exception as error:
             let_pass(error)
-            if not self._has_called:
-                self._ranks.share(b"")
-            return self._say(step, error)
-        return ""
+            problem = _in_words(error)
+        if problem and not self._has_called:
+            self._ranks.share(b"")
+        return problem
 
     def _fill(self, draft: Path, step: int, where: Where, states: list[bytes]) -> None:
         if self._has_called:
@@ -78,11 +90,6 @@ class Together:
             return str(error) or type(error).__name__
         return ""
 
-    def _say(self, step: int, error: Exception) -> str:
-        """A full disk, a state that cannot be pickled, ranks that are apart: an older checkpoint is still there."""
-        self._voice.say("save", f"no checkpoint of step {step}, the training goes on: {type(error).__name__}: {error}")
-        return str(error) or type(error).__name__
-
     def problem(self, own: str) -> str:
         """What stands in the way of any rank, with its number; empty when nothing does."""
         if self.is_alone:
@@ -91,3 +98,7 @@ class Together:
             return joined(self._ranks.gather(own.encode()))
         except Apart as parted:
             return own or str(parted)
+
+
+def _in_words(error: Exception) -> str:
+    return disk_fault(error) or f"{type(error).__name__}: {error}"

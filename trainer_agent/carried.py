@@ -104,13 +104,20 @@ class _View:
 
 
 class MapView(_View):
-    """A data set with numbered items, whose batches are fetched by a list of numbers."""
+    """A data set with numbered items, whose batches are fetched by a list of numbers.
+
+    `lossguard_fetching` is called before the items of a batch are asked for, where the training's own process fetches them.
+    """
+
+    lossguard_fetching: Callable[[], None] | None = None
 
     def __getitem__(self, key: Any) -> Any:
         return self.lossguard_inner[_plain(key)]
 
     def __getitems__(self, keys: Sequence[Any]) -> Any:
         """The items of a batch, asked for as the loader would have; for a stand-in without a trace in the random state."""
+        if self.lossguard_fetching is not None:
+            self.lossguard_fetching()
         if any(type(key) is Unweighted for key in keys):
             with unmoved():
                 return self._items(keys, [_plain(key) for key in keys])

@@ -13,16 +13,29 @@ import torch
 
 def capture() -> dict[str, Any]:
     """The state as it is now. Does not wait for a GPU."""
-    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    state = packed(glance())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def glance() -> tuple[Any, ...]:
+    """The state on the CPU as the libraries hand it out: about 20 us, for every batch that is fetched. See `packed`."""
+    numpy: Any = None
     with suppress(ImportError):
         import numpy as np
 
-        found: Any = np.random.get_state(legacy=False)  # noqa: NPY002  the one that scripts use without naming it
-        if found["bit_generator"] == "MT19937":
-            key = torch.from_numpy(found["state"]["key"].astype("int64"))
-            state["numpy"] = (key, int(found["state"]["pos"]), int(found["has_gauss"]), float(found["gauss"]))
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        state["cuda"] = torch.cuda.get_rng_state_all()
+        numpy = np.random.get_state(legacy=False)  # noqa: NPY002  the one that scripts use without naming it
+    return random.getstate(), torch.get_rng_state(), numpy
+
+
+def packed(seen: tuple[Any, ...]) -> dict[str, Any]:
+    """What `glance` saw, as `restore` takes it."""
+    python, of_torch, numpy = seen
+    state: dict[str, Any] = {"python": python, "torch": of_torch}
+    if numpy is not None and numpy["bit_generator"] == "MT19937":
+        key = torch.from_numpy(numpy["state"]["key"].astype("int64"))
+        state["numpy"] = (key, int(numpy["state"]["pos"]), int(numpy["has_gauss"]), float(numpy["gauss"]))
     return state
 
 

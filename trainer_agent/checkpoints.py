@@ -26,11 +26,17 @@ from .wire.vocabulary import CheckpointState
 _BROKEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """What a disk says that did not take what was written; anything else only says that it cannot be asked."""
 _ID = re.compile(r"checkpoint-[0-9]{1,15}")
+_GIVEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def is_id(text: str) -> bool:
-    """Whether `text` may be the id of a checkpoint at all."""
+    """Whether `text` may be the id of a checkpoint that is saved, and may be removed, under LossGuard's eyes."""
     return _ID.fullmatch(text) is not None
+
+
+def is_given_id(text: str) -> bool:
+    """Whether `text` may be the id of a checkpoint that the script wrote to a folder of its own, and that is never removed."""
+    return _GIVEN.fullmatch(text) is not None and not is_id(text)
 
 
 def draft_manifest(save: Save, facts: CheckpointSaved) -> Path | None:
@@ -87,6 +93,7 @@ class Catalogue:
         self._root = output_dir
         self._run_id = run_id
         self._known: dict[str, CheckpointSaved] = {}
+        self._given: dict[str, CheckpointSaved] = {}
         self.at_forget: Callable[[str], object] = lambda _: None
         """Called with the id of each that is taken out."""
 
@@ -97,27 +104,32 @@ class Catalogue:
             facts = read_manifest(directory, self._run_id) if is_id(directory.name) else None
             if facts is not None:
                 self._known[facts.checkpoint_id] = told.condemned(facts, entries.get(facts.checkpoint_id))
+        for manifest in sorted(self._root.glob(f"*/{MANIFEST}")):
+            facts = read_manifest(manifest.parent, self._run_id) if is_given_id(manifest.parent.name) else None
+            if facts is not None:
+                self._given[facts.checkpoint_id] = told.condemned(facts, entries.get(facts.checkpoint_id))
 
     def add(self, facts: CheckpointSaved) -> None:
         """Takes a checkpoint in, in place of an older one of the same id."""
-        self._known[facts.checkpoint_id] = facts
+        held = self._known if is_id(facts.checkpoint_id) else self._given
+        held[facts.checkpoint_id] = facts
 
     def forget(self, checkpoint_id: str) -> CheckpointSaved | None:
         """Takes one out, and gives what was known of it."""
         self.at_forget(checkpoint_id)
-        return self._known.pop(checkpoint_id, None)
+        return self._known.pop(checkpoint_id, None) or self._given.pop(checkpoint_id, None)
 
     def known(self) -> list[CheckpointSaved]:
-        """All of them, oldest first: by segment, then by step."""
+        """All that were saved under our eyes, oldest first: by segment, then by step. The script's own are not among them."""
         return sorted(self._known.values(), key=lambda facts: (facts.segment, facts.step))
 
     def facts(self, checkpoint_id: str) -> CheckpointSaved | None:
         """What is true of it; None when this run has no such checkpoint."""
-        return self._known.get(checkpoint_id)
+        return self._known.get(checkpoint_id) or self._given.get(checkpoint_id)
 
     def directory(self, checkpoint_id: str) -> Path | None:
         """Where it lies, with links resolved; None unless it is this run's, there, and inside the output directory."""
-        if not is_id(checkpoint_id) or checkpoint_id not in self._known:
+        if self.facts(checkpoint_id) is None:
             return None
         with suppress(OSError):
             directory = (self._root / checkpoint_id).resolve(strict=True)

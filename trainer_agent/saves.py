@@ -55,6 +55,7 @@ class Saves:
         """Not where the ranks of a trainer write without waiting for rank 0: then it writes over what lies there."""
         self._began = time.monotonic()
         self._due: Save | None = None
+        self._given: list[Save] = []
         self.is_due = False
         """Whether a save is not yet known to be over on every rank."""
         self._coming: int | None = None
@@ -168,28 +169,39 @@ class Saves:
         self.is_due = wait
         self._coming = None
         if self._leads:
-            took = time.monotonic() - self._began
-            self._due = Save(
-                self._run_id,
-                directory,
-                segment,
-                step,
-                time.time(),
-                sick,
-                took,
-                world_size=self._world_size,
-                signals=dict(signals or {}),
-                vocabulary=self.vocabulary,
-            )
+            self._due = self._save_of(directory, step, segment, sick, signals or {}, took=time.monotonic() - self._began)
             if not wait:
                 self.all_have_saved()
         return directory.name
 
+    def given(self, directory: Path, step: int, segment: int, sick: str, signals: Mapping[str, float]) -> None:
+        """The script has written a checkpoint to a folder of its own: inspected once all ranks are past it, and never removed."""
+        if self._leads:
+            self._given.append(self._save_of(directory, step, segment, sick, signals))
+
+    def _save_of(
+        self, directory: Path, step: int, segment: int, sick: str, signals: Mapping[str, float], *, took: float | None = None
+    ) -> Save:
+        return Save(
+            self._run_id,
+            directory,
+            segment,
+            step,
+            time.time(),
+            sick,
+            took,
+            world_size=self._world_size,
+            signals=dict(signals),
+            vocabulary=self.vocabulary,
+        )
+
     def all_have_saved(self) -> None:
         """Every rank is past the last save."""
         due, self._due, self.is_due = self._due, None, False
-        if due is not None:
-            self._inspector.submit(due)
+        given, self._given = self._given, []
+        for save in (due, *given):
+            if save is not None:
+                self._inspector.submit(save)
 
     # --- afterwards
 

@@ -26,6 +26,7 @@ from .config import Config
 from .data_plan import CannotSkip, Cut, cut_for, shape_of
 from .harmless import go_on, last_word, quietly, tell
 from .hf_callback import LossGuardCallback, open_session
+from .hf_saving import Guard, tell_missing_best
 from .policy import Policy
 from .probes import Probes
 from .session import Session
@@ -82,16 +83,24 @@ def _checked(trainer: object, policy: object) -> Policy:
 class _DriverCallback(LossGuardCallback):
     """The callback of a driver: the session is the driver's, and outlives one `train()`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, guard: Guard) -> None:
         super().__init__()
         self.session = session
+        self._guard = guard
 
     def _unseen(self, probes: Probes) -> frozenset[str]:  # noqa: ARG002  the driver's answer is the same for all
         """Nothing: the driver hands the norm and the loss to the probes."""
         return frozenset()
 
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Nothing: the driver says how the run ended."""
+    def on_train_end(  # the driver says how the run ended
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002  as it is called
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """Nothing is over yet."""
+        tell_missing_best(args, state)
 
 
 class _Driver:
@@ -136,8 +145,11 @@ class _Driver:
 
     @quietly
     def _put_in(self) -> None:
-        callback = _DriverCallback(self._session)
+        guard = Guard(self._trainer, self._session, lambda: callback.unsaved(self._trainer.state, self._trainer.control))
+        callback = _DriverCallback(self._session, guard)
+        self._undo.append(callback.give_limit_back)
         self._trainer.add_callback(callback)
+        self._undo.append(guard.put_in())
         self._undo.append(lambda: self._trainer.remove_callback(callback))
         probes = self._session.probes
         self._watch(self._trainer, "training_step", probes.take_loss)

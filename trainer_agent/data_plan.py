@@ -116,9 +116,9 @@ def cuts_for(first_step: int, last_step: int, shape: Shape) -> tuple[Cut, ...]:
 
 
 class DataPlan:
-    """The changes of a run, and their file."""
+    """The changes of a run, and their file; None for a plan that nobody keeps."""
 
-    def __init__(self, path: Path, changes: Changes = ()) -> None:
+    def __init__(self, path: Path | None, changes: Changes = ()) -> None:
         self._path = path
         self.changes = changes
 
@@ -188,6 +188,11 @@ class DataPlan:
         """
         if changes and self.changes[-len(changes) :] == changes:
             self._write(self.changes[: -len(changes)])
+        self.forget(*changes)
+
+    def forget(self, *changes: Change) -> None:
+        """Forgets changes that were followed last."""
+        if changes and self.changes[-len(changes) :] == changes:
             self.changes = self.changes[: -len(changes)]
 
     def follow(self, *changes: Change) -> None:
@@ -201,8 +206,24 @@ class DataPlan:
             self.changes = ()
 
     def _write(self, changes: Changes) -> None:
+        if self._path is None:
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, json.dumps({"version": 2, "changes": [to_json(change) for change in changes]}).encode())
+
+
+def to_text(changes: Changes) -> str:
+    """The changes in a line; nothing for none."""
+    return json.dumps([to_json(change) for change in changes]) if changes else ""
+
+
+def from_text(told: str) -> Changes:
+    """What `to_text` gave.
+
+    Raises:
+        KeyError, TypeError, ValueError
+    """
+    return tuple(map(from_json, json.loads(told))) if told else ()
 
 
 def to_json(change: Change) -> dict[str, Any]:
@@ -223,15 +244,3 @@ def from_json(told: dict[str, Any]) -> Change:
     ranges = tuple((int(first), int(last)) for first, last in told["ranges"])
     documents = tuple(map(str, told["documents"]))
     return Exclusion(int(told["epoch"]), int(told["start"]), ranges, documents, int(told["accumulation"]))
-
-
-def cut_for(first_step: int, last_step: int, shape: Any) -> Cut:
-    """Until the callers take several."""
-    return cuts_for(first_step, last_step, Shape(shape.places, shape.accumulation))[0]
-
-
-def shape_of(loader: Any, accumulation: int) -> Shape:
-    """Until the callers ask `planned`."""
-    from . import planned
-
-    return planned.shape_of(loader, accumulation)

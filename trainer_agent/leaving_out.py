@@ -15,6 +15,7 @@ from .data_plan import CannotSkip, Changes, DataPlan, Exclusion
 from .exclusion import ranges_of
 from .samples import DOCUMENT_KEY, DocumentOf, documents_of
 from .wire.commands import RollbackPayload
+from .wire.messages import Scalar
 from .wire.vocabulary import DataMode
 
 MOST_NAMED = 5
@@ -87,6 +88,14 @@ def window_of(payload: RollbackPayload, left_step: int) -> tuple[int, int]:
     """First and last step whose batches are passed over; all that was rolled back where the command does not say."""
     first = payload.target_step + 1 if payload.skip_from_step is None else payload.skip_from_step
     return first, left_step if payload.skip_to_step is None else payload.skip_to_step
+
+
+def excluded_by(changes: Changes) -> dict[str, Scalar]:
+    """What a segment says of the samples left out from its beginning on."""
+    found = [change for change in changes if isinstance(change, Exclusion)]
+    samples = frozenset().union(*(each.samples for each in found))
+    documents = dict.fromkeys(document for each in found for document in each.documents)
+    return {"excluded_samples": len(samples), "excluded_documents": ", ".join(documents)}
 
 
 def named_samples(

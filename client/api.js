@@ -83,8 +83,22 @@ export const api = {
     });
     return (await ask("GET", `${run(id)}/series?${query}`, { signal })).arrayBuffer();
   },
-  command: (/** @type {string} */ id, /** @type {any} */ body, /** @type {string} */ key) =>
-    json("POST", `${run(id)}/commands`, { body, headers: { "Idempotency-Key": key } }),
+  /**
+   * @param {string} id @param {any} body @param {string} key
+   * @returns {Promise<{ command: any, created: boolean }>} not created: the same was ordered before
+   */
+  command: async (id, body, key) => {
+    const response = await ask("POST", `${run(id)}/commands`, { body, headers: { "Idempotency-Key": key } });
+    return { command: await response.json(), created: response.status === 202 };
+  },
+  pin: (/** @type {string} */ id, /** @type {string} */ checkpoint, /** @type {boolean} */ pinned) =>
+    json("POST", `${run(id)}/checkpoints/${encodeURIComponent(checkpoint)}/${pinned ? "pin" : "unpin"}`, { body: {} }),
+  documents: (/** @type {string} */ id, /** @type {number} */ segment, /** @type {number} */ from, /** @type {number} */ to) => {
+    const query = new URLSearchParams({ segment: String(segment), from_step: String(from), to_step: String(to) });
+    return json("GET", `${run(id)}/documents?${query}`);
+  },
+  samples: (/** @type {string} */ id, /** @type {Record<string, string>} */ query) =>
+    json("GET", `${run(id)}/samples?${new URLSearchParams(query)}`),
   cancelCommand: (/** @type {string} */ id, /** @type {string} */ command) =>
     json("POST", `${run(id)}/commands/${encodeURIComponent(command)}/cancel`, { body: {} }),
   cancelCountdown: (/** @type {string} */ id) => json("POST", `${run(id)}/countdown/cancel`, { body: {} }),

@@ -60,6 +60,10 @@ const signed = (value, text) => (value < 0 ? MINUS + text : text);
 /** @param {string} text */
 const trimZeros = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
+/** A norm to clip at: "1.0", "0.5". @param {number} value */
+export const norm = (value) =>
+  Number.isInteger(value) && Math.abs(value) < 1000 ? signed(value, `${Math.abs(value)}.0`) : number(value);
+
 /** A whole exponent in superscript. @param {number} exponent */
 const raised = (exponent) =>
   (exponent < 0 ? "\u207b" : "") +

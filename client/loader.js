@@ -4,11 +4,12 @@
  */
 import { ApiError } from "./api.js";
 
-/** @typedef {{ detail: string, fix: string }} Problem */
+/** @typedef {{ detail: string, fix: string, status?: number, now?: any }} Problem `now`: the run as it is, where the page was stale */
 
 /** What the server or the network said no with; anything else is a fault of ours and goes on. @param {unknown} error @returns {Problem} */
 export function problemOf(error) {
-  if (error instanceof ApiError) return { detail: error.detail, fix: error.fix };
+  if (error instanceof ApiError)
+    return { detail: error.detail, fix: error.fix, status: error.status, now: error.problem.run ?? error.problem };
   throw error;
 }
 

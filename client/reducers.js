@@ -8,7 +8,6 @@ import { toNumber } from "./format.js";
 import { OPEN } from "./timeline.js";
 
 export const ENDED = new Set(["finished", "failed", "stopped"]);
-export const ACTIVE = new Set(["queued", "delivered", "running"]);
 
 /**
  * The connection of the live stream.
@@ -97,8 +96,10 @@ function matches(run, filter) {
   return filter === "running" ? !ENDED.has(run.state) : true;
 }
 
+const UNJUDGED = new Set(["created", "failed"]); // nothing was heard yet; or it died of what no rule looks at
+
 /**
- * The Health cell. A lost run is Unknown, never Healthy.
+ * The Health cell. A lost run is Unknown, never Healthy; so is one that failed without an alert.
  * @param {any} run RunDetail
  * @returns {{ grade: "crit" | "warn" | "", icon: string, say: Say | string, alert: any | null, count: number, firstSign: number | null }}
  */
@@ -111,7 +112,7 @@ export function health(run) {
     return {
       grade: "",
       icon: "",
-      say: { key: run.state === "created" ? "health.unknown" : "health.healthy" },
+      say: { key: UNJUDGED.has(run.state) ? "health.unknown" : "health.healthy" },
       alert: null,
       count: 0,
       firstSign: null,
@@ -126,27 +127,6 @@ export function health(run) {
     count: alerts.length,
     firstSign: signs.length ? Math.min(...signs) : null,
   };
-}
-
-/**
- * The third cell: countdown first, then the active command, then what was done last.
- * @param {any} run RunDetail
- * @returns {{ busy: boolean, say: Say, what: "countdown" | "command" | "waiting" | "last" | "none", command: any | null, event?: any }}
- * `event` is the countdown that a person cancelled, when nothing was commanded after it.
- */
-export function doing(run) {
-  if (run.countdown)
-    return { busy: true, say: { key: `doing.countdown.${run.countdown.kind}` }, what: "countdown", command: null };
-  const active = run.command ?? (run.commands ?? []).find((/** @type {any} */ c) => ACTIVE.has(c.state)) ?? null;
-  if (active && run.state !== "lost")
-    return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
-  if (run.state === "lost") return { busy: false, say: { key: "doing.waiting" }, what: "waiting", command: active };
-  if (phaseNow(run) === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
-  const last = (run.commands ?? [])[0] ?? null,
-    calledOff = (run.events ?? []).find((/** @type {any} */ e) => e.type === "countdown.ended" && e.data.state === "cancelled");
-  if (calledOff && !(last && last.issued_at > calledOff.at))
-    return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: "last", command: null, event: calledOff };
-  return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: last ? "last" : "none", command: last };
 }
 
 const HEARTBEAT_SECONDS = 12; // a little over the agent's ten
@@ -180,8 +160,7 @@ const inWords = (reason) => (Object.hasOwn(REASONS, reason) ? { key: REASONS[rea
  * @param {any} run RunSummary or RunDetail
  * @returns {Say | string}
  */
-export const reasonOf = (run) =>
-  run.state === "lost" || run.state_reason === run.state ? "" : inWords(run.state_reason ?? "");
+export const reasonOf = (run) => (run.state === "lost" || run.state_reason === run.state ? "" : inWords(run.state_reason ?? ""));
 
 /**
  * How the process before the one that runs now ended, where that was not its own end.
@@ -191,55 +170,6 @@ export const reasonOf = (run) =>
 export function endedBefore(run) {
   const event = (run.events ?? []).find((/** @type {any} */ e) => e.type === "run.incarnation_ended" || e.type === "run.failed");
   return event && !ENDED.has(run.state) ? { reason: inWords(event.data.reason), step: event.step } : null;
-}
-
-/** @param {any} run @returns {string | null} */
-function endedBy(run) {
-  if (run.state !== "stopped") return null;
-  const stop = (run.commands ?? []).find((/** @type {any} */ c) => c.kind === "stop" && c.state === "succeeded");
-  return stop ? "doing.stopped" : "doing.stopped_by_guard";
-}
-
-/**
- * Whether a button can be obeyed now, and if not why, in words that stand beside it.
- * @param {any} run RunDetail
- * @param {"stop" | "rollback"} kind
- * @returns {{ enabled: boolean, why: Say | string | null }}
- */
-export function mayCommand(run, kind) {
-  if (ENDED.has(run.state)) return { enabled: false, why: { key: "why.ended", values: { state: run.state } } };
-  if (run.state === "created") return { enabled: false, why: { key: "why.created" } };
-  if (!(run.capabilities ?? []).includes(kind))
-    return { enabled: false, why: run.incapable_because || { key: `why.incapable.${kind}` } };
-  const active = run.command;
-  if (active && active.kind === kind) return { enabled: false, why: { key: `why.active.${kind}` } };
-  if (kind === "rollback" && active) return { enabled: false, why: { key: "why.other" } };
-  if (kind === "rollback" && !run.proposal?.target) return { enabled: false, why: { key: "why.no_sound" } };
-  return { enabled: true, why: null };
-}
-
-const PATH = { stop: ["queued", "delivered", "running", "succeeded"], rollback: ["queued", "delivered", "running", "succeeded"] };
-
-/**
- * A command as a row of dots: what is done, what is now, where it failed.
- * @param {any} command
- * @returns {{ state: string, at: string | null, mark: "done" | "now" | "fail" | "" }[]}
- */
-export function commandSteps(command) {
-  const path = PATH[/** @type {"stop" | "rollback"} */ (command.kind)] ?? PATH.stop;
-  const seen = new Map((command.history ?? []).map((/** @type {any} */ h) => [h.state, h.at]));
-  const at = path.indexOf(command.state);
-  if (at >= 0)
-    return path.map((state, i) => ({
-      state,
-      at: seen.get(state) ?? null,
-      mark: i < at || command.state === "succeeded" ? "done" : i === at ? "now" : "",
-    }));
-  const done = path.filter((state) => seen.has(state) || state === "queued");
-  return [
-    ...done.map((state) => ({ state, at: seen.get(state) ?? null, mark: /** @type {const} */ ("done") })),
-    { state: command.state, at: seen.get(command.state) ?? null, mark: "fail" },
-  ];
 }
 
 /**
@@ -276,41 +206,6 @@ export function stepSeconds(run) {
   if (steps >= 10 && spent > 0) return spent / steps;
   const latest = toNumber(run.latest?.["perf/step_seconds"]?.value);
   return latest !== null && Number.isFinite(latest) && latest > 0 ? latest : null;
-}
-
-/** A setting as it holds now: what the present segment changed or observed, else what the run started with. @param {any} run @param {string} name */
-export const setting = (run, name) => (run.segments ?? []).at(-1)?.attributes?.[name] ?? run.attributes?.[name] ?? null;
-
-/** Checkpoints as the dialog lists them, newest step first; each says whether it may be chosen. @param {any} run */
-export function choices(run) {
-  const passed = new Map((run.proposal?.passed_over ?? []).map((/** @type {any} */ p) => [p.checkpoint_id, p.reason]));
-  const target = run.proposal?.target ?? null;
-  const targetStep = (run.checkpoints ?? []).find((/** @type {any} */ c) => c.checkpoint_id === target)?.step ?? Infinity;
-  return (run.checkpoints ?? [])
-    .filter((/** @type {any} */ c) => !c.superseded && c.state !== "deleted")
-    .map((/** @type {any} */ c) => ({
-      ...c,
-      proposed: c.checkpoint_id === target,
-      reason: passed.get(c.checkpoint_id) ?? c.reason,
-      enabled: c.state === "sound" && !passed.has(c.checkpoint_id) && c.step <= targetStep,
-    }))
-    .sort((/** @type {any} */ a, /** @type {any} */ b) => b.step - a.step);
-}
-
-/**
- * The order in one sentence: back to where, how much is lost, what changes.
- * @param {{ step: number, lost: number, seconds: number | null, data: string, clip: number | null }} order
- * @returns {{ back: Say, lost: Say, rest: Say[] }}
- */
-export function orderSentence({ step, lost, seconds, data, clip }) {
-  return {
-    back: { key: "order.back", values: { step } },
-    lost: {
-      key: lost === 1 ? "order.lost.one" : "order.lost",
-      values: { steps: lost, seconds: seconds === null ? -1 : seconds * lost },
-    },
-    rest: [{ key: `order.data.${data}` }, clip === null ? { key: "order.clip.same" } : { key: "order.clip", values: { clip } }],
-  };
 }
 
 /** The open alerts of all runs, for the badge: firing ones above info. @param {any[]} alerts */

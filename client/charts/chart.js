@@ -4,7 +4,7 @@
  *
  * Plotly parses a small set of tags in labels, so every text is escaped.
  */
-import { MARGIN } from "./model.js";
+import { MARGIN } from "./labels.js";
 import { h } from "../widgets/dom.js";
 
 /** @typedef {import("./model.js").Model} Model */
@@ -57,7 +57,7 @@ const VERDICTS = /** @type {Record<string, [string, string, string]>} */ ({
 function trace(line, paint) {
   const old = line.role === "old" || line.role === "oldraw",
     thin = line.role === "raw" || line.role === "oldraw";
-  const color = old ? paint("series-faint") : paint(`series-${line.color}`);
+  const color = old ? paint("series-faint") : paint(line.color ? `series-${line.color}` : "ink");
   const dots = line.role === "dots";
   return {
     type: "scatter",
@@ -250,7 +250,7 @@ function annotations(m, paint, { pixel }) {
         yref: "paper",
         xanchor: l.anchor,
         yanchor: "bottom",
-        xshift: l.anchor === "left" ? 3 : 0,
+        xshift: l.anchor === "left" ? 3 : l.tone === "acc" || l.tone === "mute" ? -3 : 0,
         yshift: 0,
       }),
     ),

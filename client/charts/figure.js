@@ -5,7 +5,7 @@ import { t } from "../i18n/index.js";
 import { h, patch } from "../widgets/dom.js";
 import { icon } from "../widgets/icons.js";
 import { createChart } from "./frame.js";
-import { MOST_LINES, extremesAt, ranksIn } from "./ranks.js";
+import { MOST_LINES, colorBeside, extremesAt, ranksIn } from "./ranks.js";
 
 /**
  * @typedef {import("../series.js").Decoded} Decoded
@@ -17,7 +17,7 @@ export const COMPANIONS = /** @type {Record<string, string>} */ ({ "train/loss":
 
 /**
  * @param {Spec} spec
- * @param {{ zoom: (from: number, to: number) => void, reset: () => void, cross: (step: number | null) => void, table: () => void, smoothed: () => boolean, eachRank: () => boolean }} on
+ * @param {{ zoom: (from: number, to: number) => void, reset: () => void, cross: (step: number | null) => void, pick?: (step: number) => void, table: () => void, smoothed: () => boolean, eachRank: () => boolean }} on
  */
 export function createFigure(spec, on) {
   const empty = h("div", { class: "empty-plot", hidden: true });
@@ -48,7 +48,9 @@ export function createFigure(spec, on) {
     patch(head, headOf(spec, summary, companion, at ? at.value : null, span));
     patch(
       legend,
-      data && !spec.short ? legendOf(spec, data, { companion, superseded, step, smoothed: on.smoothed(), each: on.eachRank() }) : [],
+      data && !spec.short
+        ? legendOf(spec, data, { companion, superseded, step, smoothed: on.smoothed(), each: on.eachRank() })
+        : [],
     );
   };
   const words = () => {
@@ -193,8 +195,14 @@ function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
           value(data, rank),
         ),
       ),
-    isBand && item("series-1", "area", t("chart.span", { ranks: Math.max(...data.bands.map((b) => b.ranks)) }), span ? spanText(spec, span) : ""),
-    dots && dots.traces.length > 0 && item("series-2", "", "eval/loss", value(dots)),
+    isBand &&
+      item(
+        "series-1",
+        "area",
+        t("chart.span", { ranks: Math.max(...data.bands.map((b) => b.ranks)) }),
+        span ? spanText(spec, span) : "",
+      ),
+    dots && dots.traces.length > 0 && item(`series-${colorBeside(data, each)}`, "", "eval/loss", value(dots)),
     smoothed && data.traces.length > 0 && item("series-1", "thin", t("chart.raw")),
     data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${first}`),
     step !== null && h("span", { class: "at" }, t("chart.step", { step: number(step) })),

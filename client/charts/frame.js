@@ -3,14 +3,17 @@
  */
 import { h } from "../widgets/dom.js";
 import { erase, listen, render } from "./chart.js";
-import { MARGIN } from "./model.js";
+import { MARGIN } from "./labels.js";
 
 /** @typedef {import("./model.js").Model} Model */
+
+const STILL = 4; // pixels a hand moves while it clicks
 
 /**
  * A chart inside `host`.
  * @param {HTMLElement} host
- * @param {{ zoom?: (from: number, to: number) => void, reset?: () => void, cross?: (step: number | null) => void }} on
+ * @param {{ zoom?: (from: number, to: number) => void, reset?: () => void, cross?: (step: number | null) => void, pick?: (step: number) => void }} on
+ * `pick`: the reader has clicked on a step without dragging
  */
 export function createChart(host, on = {}) {
   const plot = h("div", { class: "plot-area" }),
@@ -77,7 +80,15 @@ export function createChart(host, on = {}) {
   };
   host.addEventListener("pointermove", (event) => on.cross?.(stepAt(event)));
   host.addEventListener("pointerleave", () => on.cross?.(null));
-  host.addEventListener("pointerdown", hold);
+  let pressedAt = NaN;
+  host.addEventListener("pointerdown", (event) => {
+    pressedAt = event.clientX;
+    hold();
+  });
+  host.addEventListener("pointerup", (event) => {
+    const step = stepAt(event);
+    if (step !== null && Math.abs(event.clientX - pressedAt) < STILL) on.pick?.(step);
+  });
   window.addEventListener("pointerup", release);
   const watcher = new ResizeObserver(() => {
     void paint();

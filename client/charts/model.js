@@ -5,23 +5,22 @@
  * @typedef {import("../series.js").Decoded} Decoded
  * @typedef {import("../timeline.js").Timeline} Timeline
  * @typedef {{ steps: ArrayLike<number>, values: ArrayLike<number>, role: "line" | "raw" | "old" | "oldraw" | "dots", color: number, stepped: boolean }} Line
- * @typedef {{ at: number, text: string, tone: "crit" | "warn" | "acc" | "mute", anchor: "left" | "right" }} Label
+ * @typedef {import("./labels.js").Label} Label
+ * @typedef {import("./labels.js").Words} Words
  * @typedef {{ lines: Line[], x: [number, number], y: [number, number], log: boolean, xTicks: number[], yTicks: number[],
  *   format: (value: number) => string, bands: { from: number, to: number, kind: string, fill: boolean }[], events: { step: number, kind: string }[], labels: Label[],
  *   limit: number | null, limitText: string, nonfinite: { step: number, value: string, superseded: boolean }[], nonfiniteText: string,
  *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], areas: import("./ranks.js").Area[], alt: string }} Model
- * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, ranks?: string }} Words
  * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
  *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string,
  *   eachRank?: boolean, brush?: { from: number, to: number, label: string } | null, picked?: string | null }} Wish
  */
 import { axisNumber, gibibytes, number, powerOfTwo, valueFormat } from "../format.js";
-import { areas, culprits, drawn, edges } from "./ranks.js";
+import { MARGIN, labels } from "./labels.js";
+import { areas, colorBeside, culprits, drawn, edges } from "./ranks.js";
 import { countNonfinite, linearTicks, logTicks, offScale, smooth, withGaps, yRange } from "../series.js";
 
-export const MARGIN = { left: 48, right: 14, top: 14, bottom: 18 };
 const MARK_APART = 7; // pixels between two marks in a lane; closer ones say nothing more
-const LETTER = 6.3; // pixels, the widest face of the stack at 11 px
 
 /** Series drawn as steps, on a scale of their own. @param {string} series */
 const isStepped = (series) => series === "amp/loss_scale";
@@ -144,12 +143,13 @@ function lines({ series, smoothing }, traces, base) {
 }
 
 /** @param {Wish} wish @returns {Line[]} */
-function dotLines({ dots }) {
+function dotLines({ dots, data, eachRank }) {
+  const color = colorBeside(data, eachRank ?? false);
   return (dots ? drawn(dots, false) : []).map((t) => ({
     steps: t.steps,
     values: t.values,
     role: t.superseded ? "old" : "dots",
-    color: 2,
+    color,
     stepped: false,
   }));
 }
@@ -199,46 +199,6 @@ function flat(all) {
 /** @param {Wish} wish */
 const events = ({ marks, look }) =>
   marks.lines.filter((l) => l.step >= look[0] && l.step <= look[1]).map((l) => ({ step: l.step, kind: l.cause }));
-
-/** Labels above the plot, the gravest first; one that would cover another is left out. @param {Wish} wish @param {number} perPixel @returns {Label[]} */
-function labels({ marks, look, labelled, words, brush }, perPixel) {
-  if (!labelled) return [];
-  /** @type {Label[]} */
-  const wanted = brush ? [{ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }] : [];
-  const open = marks.bands
-    .filter((b) => b.kind !== "mute")
-    .sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
-  const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
-  if (first) {
-    const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
-    wanted.push({
-      at: Math.min(first.to ?? look[1], look[1]),
-      text: `${words.firstSign} ${sign}`,
-      tone: first.kind,
-      anchor: "right",
-    });
-  }
-  for (const line of marks.lines) {
-    if (line.step < look[0] || line.step > look[1]) continue;
-    const anchor = (look[1] - line.step) / perPixel < 70 ? "right" : "left";
-    wanted.push({ at: line.step, text: words[line.cause], tone: line.cause === "rollback" ? "acc" : "mute", anchor });
-  }
-  return spaced(wanted, perPixel);
-}
-
-/** @param {Label[]} wanted @param {number} perPixel */
-function spaced(wanted, perPixel) {
-  /** @type {[number, number][]} */
-  const taken = [];
-  return wanted.filter((label) => {
-    const length = (label.text.length * LETTER + 8) * perPixel;
-    /** @type {[number, number]} */
-    const span = label.anchor === "right" ? [label.at - length, label.at] : [label.at, label.at + length];
-    if (taken.some(([a, b]) => span[0] < b && span[1] > a)) return false;
-    taken.push(span);
-    return true;
-  });
-}
 
 /** Marks at least MARK_APART pixels from each other. @template {{ step: number }} M @param {M[]} all @param {number} perPixel @returns {M[]} */
 function apart(all, perPixel) {

@@ -5,7 +5,8 @@
 import { ApiError, api } from "../api.js";
 import { decode, emptySeries } from "../series.js";
 import { limitOn, openOn, timeline, window as windowOf } from "../timeline.js";
-import { t } from "../i18n/index.js";
+import { differences } from "../segments.js";
+import { say, t } from "../i18n/index.js";
 import { h, patch } from "../widgets/dom.js";
 import { COMPANIONS, createFigure } from "./figure.js";
 import { model } from "./model.js";
@@ -38,7 +39,7 @@ export function groups(names) {
 /**
  * @param {HTMLElement} host
  * @param {string} runId
- * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, table: (name: string, data: import("../series.js").Decoded) => void }} on
+ * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, pick?: (step: number) => void, table: (name: string, data: import("../series.js").Decoded) => void }} on
  */
 export function createPanel(host, runId, on) {
   /** @type {Map<string, Figure>} */
@@ -83,6 +84,7 @@ export function createPanel(host, runId, on) {
         eachRank: () => on.settings().eachRank,
         reset: on.follow,
         cross: setCross,
+        pick: on.pick,
         table: () => {
           if (made.data) on.table(name, made.data);
         },
@@ -147,7 +149,7 @@ export function createPanel(host, runId, on) {
         limit: limitOn(run, name),
         ...on.settings(),
         labelled: !f.spec.short,
-        words: chartWords(),
+        words: chartWords(run),
         alt: altOf(f, run, look),
       });
     });
@@ -216,13 +218,15 @@ export function createPanel(host, runId, on) {
   };
 }
 
-export const chartWords = () => ({
+/** @param {any} [run] whose rollbacks say at their mark what they changed */
+export const chartWords = (run) => ({
   firstSign: t("chart.first_sign"),
   restart: t("chart.restart"),
   rollback: t("chart.rolled_back"),
   limit: t("chart.limit"),
   offScale: t("chart.off_scale"),
   ranks: t("chart.of_rank"),
+  changed: Object.fromEntries((run?.segments ?? []).map((/** @type {any} */ s) => [s.segment, differences(run, s).map(say)])),
 });
 
 /** @param {Figure} f @param {any} run @param {[number, number]} look */

@@ -14,6 +14,17 @@ export const MOST_LINES = 8;
 /** The ranks whose points are there, ascending. @param {Decoded} data */
 export const ranksIn = (data) => [...new Set(data.traces.map((trace) => trace.rank))].sort((a, b) => a - b);
 
+/**
+ * The colour of what is drawn with the ranks (the evaluation): the second, or the first that no line of a rank has. Beside eight
+ * lines none is left and it is drawn in ink, 0.
+ * @param {Decoded} data
+ * @param {boolean} each
+ */
+export function colorBeside(data, each) {
+  const lines = each ? Math.max(1, ...ranksIn(data).map((rank) => rank + 1)) : 1;
+  return lines < MOST_LINES ? lines + 1 : 0;
+}
+
 /** The traces drawn as lines: all of them, or beside a band only those of the lowest rank. @param {Decoded} data @param {boolean} each */
 export function drawn(data, each) {
   if (each || data.bands.length === 0) return data.traces;
@@ -53,7 +64,9 @@ export function areas(data, positive) {
 
 /** The edges of the bands, to be kept in view with the lines. @param {Decoded} data */
 export const edges = (data) =>
-  data.bands.flatMap((band) => [band.low, band.high].map((values) => ({ steps: band.steps, values, superseded: band.superseded })));
+  data.bands.flatMap((band) =>
+    [band.low, band.high].map((values) => ({ steps: band.steps, values, superseded: band.superseded })),
+  );
 
 /**
  * What the ranks span at the step nearest to `step`, and which of them have no finite value there.

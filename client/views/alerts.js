@@ -4,7 +4,7 @@ import { createLoader } from "../loader.js";
 import { OPEN } from "../timeline.js";
 import { t } from "../i18n/index.js";
 import { delegate, h, patch } from "../widgets/dom.js";
-import { alertTable } from "../widgets/lists.js";
+import { alertTable } from "../widgets/alertlist.js";
 import { problemLine } from "../widgets/parts.js";
 
 /**

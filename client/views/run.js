@@ -1,22 +1,24 @@
-/** The run page: three answers on top, two buttons, then everything the training said of itself. */
+/** The run page: three answers on top, what can be ordered, then everything the training said of itself. */
 import { api } from "../api.js";
 import { createLoader } from "../loader.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
-import { firing, mayCommand, remaining, worstAlert } from "../reducers.js";
+import { firing, remaining, worstAlert } from "../reducers.js";
 import { createLifeline } from "../charts/lifeline.js";
 import { createPanel } from "../charts/panel.js";
 import { t } from "../i18n/index.js";
 import { band, spoken } from "../widgets/band.js";
-import { isDialogOpen } from "../widgets/dialog.js";
+import { alertTable } from "../widgets/alertlist.js";
+import { checkpointList } from "../widgets/checkpointlist.js";
+import { commandList } from "../widgets/commandlist.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { figures } from "../widgets/figures.js";
-import { alertTable, checkpointTable, commandList } from "../widgets/lists.js";
+import { createGiver } from "../widgets/giving.js";
+import { createLedger } from "../widgets/ledger.js";
 import { problemLine, section } from "../widgets/parts.js";
-import { openRollback } from "../widgets/rollback.js";
-import { actionBar, askCancel, chartControls, crumbs, dropped } from "../widgets/runparts.js";
+import { askCancel, chartControls, crumbs, dropped } from "../widgets/runparts.js";
+import { segmentTable } from "../widgets/segmentlist.js";
 import { seriesTable } from "../widgets/seriestable.js";
-import { openStop } from "../widgets/stop.js";
 import { set, state } from "../store.js";
 
 /** @typedef {import("../router.js").View} View */
@@ -36,11 +38,10 @@ export function runView(host, id, shell) {
   /** @type {import("../charts/panel.js").Look} */ let look = { kind: "whole" };
   /** @type {import("../series.js").Decoded} */ let hill = emptySeries("train/loss");
   let hillStep = -1;
-  /** @type {{ redraw: () => void, close: () => void } | null} */ let order = null;
-  const parts = ["top", "life", "bar", "middle", "controls", "charts", "lists"].map((name) =>
+  const parts = ["top", "life", "bar", "middle", "controls", "charts", "lists", "ledger"].map((name) =>
     h("div", { class: `run-${name}`, "data-own": true }),
   );
-  const [top, life, bar, middle, controls, charts, lists] = parts;
+  const [top, life, bar, middle, controls, charts, lists, samples] = parts;
   const lifeHost = h("div", { class: "life-plot" });
   life.className = "lifeline";
   life.append(lifeHost);
@@ -59,7 +60,9 @@ export function runView(host, id, shell) {
     zoom: (from, to) => setLook({ kind: "fixed", from: Math.max(0, from), to }),
     follow: () => setLook({ kind: "whole" }),
     table: seriesTable,
+    pick: (step) => ledger.pick(step),
   });
+  const ledger = createLedger(samples, id);
   const lifeline = createLifeline(lifeHost, { look: (from, to) => setLook({ kind: "fixed", from, to }) });
 
   const drawTop = () => patch(top, [problemLine(problem), run && crumbs(run), run && band(run, left(), new Date())]);
@@ -82,13 +85,14 @@ export function runView(host, id, shell) {
       alt: t("lifeline.alt", { step, total, checkpoints: run.checkpoints.length, alerts: firing(run).length }),
     });
   };
+  const drawBar = () => patch(bar, giver.bar());
   const drawControls = () => run && patch(controls, [chartControls(look, span(), run.world_size)]);
   const draw = () => {
     drawTop();
     if (!run) return;
     const loss = panel.figures.get("train/loss")?.data ?? hill,
       seconds = panel.figures.get("perf/step_seconds")?.data;
-    patch(bar, actionBar(run));
+    drawBar();
     patch(middle, [
       dropped(run),
       figures(
@@ -100,11 +104,14 @@ export function runView(host, id, shell) {
     drawControls();
     drawLife();
     patch(lists, [
-      section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointTable(run)),
+      section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointList(run)),
       section("alerts", t("alerts"), null, alertTable(run.alerts)),
       section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run)),
+      run.segments.length > 1 &&
+        section("segments", t("segments"), h("span", { class: "quiet" }, t("segments.about")), segmentTable(run)),
     ]);
-    order?.redraw();
+    ledger.draw();
+    giver.redraw();
     tell();
   };
   const tell = () => {
@@ -153,13 +160,11 @@ export function runView(host, id, shell) {
     load: async (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to) =>
       decode(await api.series(id, name, from, to, 1000)),
   };
-  const give = (/** @type {"rollback" | "stop"} */ kind) => {
-    if (!run || !mayCommand(run, kind).enabled || isDialogOpen()) return;
-    order = kind === "rollback" ? openRollback(context) : openStop(context);
-  };
+  const giver = createGiver(context, () => drawBar());
   const acts = {
-    rollback: () => give("rollback"),
-    stop: () => give("stop"),
+    ...giver.acts,
+    pin: (/** @type {HTMLElement} */ target) =>
+      loader.attempt(() => api.pin(id, target.dataset.id ?? "", target.getAttribute("aria-pressed") !== "true")),
     now: () => loader.attempt(() => api.countdownNow(id)),
     "cancel-countdown": () => loader.attempt(() => api.cancelCountdown(id)),
     "cancel-command": (/** @type {HTMLElement} */ target) => loader.attempt(() => api.cancelCommand(id, target.dataset.id ?? "")),
@@ -183,7 +188,7 @@ export function runView(host, id, shell) {
   const tick = window.setInterval(() => {
     if (run && document.visibilityState === "visible") {
       drawTop();
-      if (run.countdown) order?.redraw();
+      if (run.countdown) giver.redraw();
     }
   }, 1000);
   void loader.load();
@@ -197,8 +202,8 @@ export function runView(host, id, shell) {
       panel.redraw();
     },
     keys: {
-      r: acts.rollback,
-      s: acts.stop,
+      r: () => giver.give("rollback"),
+      s: () => giver.give("stop"),
       c: () => askCancel(run, acts["cancel-countdown"]),
       0: acts.whole,
       1: acts.last,
@@ -214,7 +219,8 @@ export function runView(host, id, shell) {
       window.clearInterval(tick);
       quiet();
       host.removeEventListener("input", slide);
-      order?.close();
+      giver.close();
+      ledger.destroy();
       lifeline.destroy();
       panel.destroy();
       host.replaceChildren();

@@ -1,10 +1,13 @@
 /** The status band: is it running, is it dying, what is being done. Three cells that can be read from across a room. */
 import { countdown as digits, duration, moment, toNumber } from "../format.js";
-import { ENDED, doing, endedBefore, endsAt, health, phaseNow, reasonOf } from "../reducers.js";
+import { doing, pausedBy } from "../commands.js";
+import { ENDED, endedBefore, endsAt, health, phaseNow, reasonOf } from "../reducers.js";
+import { resumeTrouble } from "../segments.js";
 import { alertTitle, say, t, timeWords } from "../i18n/index.js";
+import { progress } from "./commandlist.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
-import { meter, when } from "./parts.js";
+import { by, commandName, meter, when } from "./parts.js";
 
 const dots = (/** @type {(import("./dom.js").Child)[]} */ parts) =>
   parts.filter((p) => p !== null && p !== undefined && p !== false && p !== "").flatMap((p, i) => (i ? [" \u00b7 ", p] : [p]));
@@ -43,13 +46,15 @@ function stateCell(run, now) {
           run.step !== null && ` \u00b7 ${t("chart.step", { step: run.step })}`,
         ]
       : dots([
+          run.state === "paused" && pausedText(run, now),
           ENDED.has(run.state) && run.ended_at
             ? `${progress} \u00b7 ${moment(new Date(run.ended_at), now, { words: timeWords() })}`
             : progress,
           ends && t("band.eta", { time: moment(ends, now, { words: timeWords() }) }),
           phaseNow(run) && t(`phase.${phaseNow(run)}`),
           ENDED.has(run.state) && run.state_reason !== "stopped by command" && say(reasonOf(run)), // that is in the third cell
-          before && t(before.step === null ? "band.before" : "band.before.step", { reason: say(before.reason), step: before.step }),
+          before &&
+            t(before.step === null ? "band.before" : "band.before.step", { reason: say(before.reason), step: before.step }),
         ]);
   return h(
     "div",
@@ -68,9 +73,28 @@ function stateCell(run, now) {
   );
 }
 
+/** Since when it stands still and by whom; a process that came back paused has no command of ours to name. @param {any} run @param {Date} now */
+function pausedText(run, now) {
+  const pause = pausedBy(run);
+  return pause
+    ? t("band.paused", { time: moment(new Date(pause.updated_at), now, { words: timeWords() }), who: by(pause, run) })
+    : "";
+}
+
+/**
+ * How it is; where no alert speaks, a resume that did not go on as before does.
+ * @param {any} run
+ * @returns {ReturnType<typeof health> & { findings?: string[] }}
+ */
+function healthOf(run) {
+  const state = health(run),
+    findings = state.alert || run.state === "lost" || ENDED.has(run.state) ? null : resumeTrouble(run);
+  return findings ? { ...state, grade: "warn", icon: "warning", say: { key: "health.resumed" }, findings } : state;
+}
+
 /** @param {any} run @param {Date} now */
 function healthCell(run, now) {
-  const state = health(run),
+  const state = healthOf(run),
     alert = state.alert;
   const title = typeof state.say === "string" ? alertTitle(alert) : t(state.say.key);
   const count =
@@ -81,13 +105,18 @@ function healthCell(run, now) {
       t(ENDED.has(run.state) ? "band.alerts.end" : state.count === 1 ? "band.alert" : "band.alerts", { count: state.count }),
     );
   let sub = dots([
-    run.state === "lost"
-      ? t("band.unheard", { span: duration((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
-      : alert
-        ? t("band.since", { step: alert.firing_step ?? alert.onset_step, time: ago(alert.firing_at ?? alert.onset_at, now) })
-        : run.state === "created"
-          ? t("band.waits")
-          : lastTrouble(run),
+    state.findings && resumed(run, state.findings),
+    state.findings
+      ? ""
+      : run.state === "lost"
+        ? t("band.unheard", { span: duration((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
+        : alert
+          ? t("band.since", { step: alert.firing_step ?? alert.onset_step, time: ago(alert.firing_at ?? alert.onset_at, now) })
+          : run.state === "created"
+            ? t("band.waits")
+            : run.state === "failed"
+              ? t("band.unjudged")
+              : lastTrouble(run),
     alert && state.firstSign !== null && t("band.first_sign", { step: state.firstSign }),
     count,
   ]);
@@ -100,6 +129,10 @@ function healthCell(run, now) {
     h("span", { class: "sub" }, sub),
   );
 }
+
+/** @param {any} run @param {string[]} findings */
+const resumed = (run, findings) =>
+  t("band.resumed", { step: run.segments.at(-1)?.from_step ?? "", findings: findings.join(t("order.and")) });
 
 /** @param {string} at @param {Date} now */
 const ago = (at, now) => {
@@ -132,21 +165,22 @@ function doingCell(run, left, now) {
       "div",
       { class: "row" },
       h("div", {}, h("span", { class: "ask" }, t("band.doing")), h("div", { class: "say" }, say)),
-      h("div", { class: "acts" }, acts(state, count)),
+      h("div", { class: "acts" }, acts(state, count, run.waiting_command ?? null)),
     ),
     h("span", { class: "sub" }, count ? countdownText(count, run.proposal?.target ?? null) : doingText(run, state, now)),
     count ? meter(count.total_seconds > 0 ? left / count.total_seconds : 0, "busy") : null,
+    state.what === "command" && progress(state.command, "inline"),
   );
 }
 
-/** @param {any} state @param {any} count */
-function acts(state, count) {
+/** @param {any} state @param {any} count @param {any} waiting a stop that comes after the command */
+function acts(state, count, waiting) {
   if (count)
     return [
       h("button", { class: "btn primary", "data-act": "now" }, t(`act.now.${count.kind}`)),
       h("button", { class: "btn", "data-act": "cancel-countdown", "aria-label": t(`act.cancel.${count.kind}`) }, t("act.cancel")),
     ];
-  const command = state.what === "command" ? state.command : null;
+  const command = waiting ?? (state.what === "command" ? state.command : null);
   if (!command || command.state === "running") return [];
   return [
     h(
@@ -177,12 +211,14 @@ function countdownText(count, proposed) {
 function doingText(run, state, now) {
   const command = state.command;
   if (state.what === "waiting") return t(phaseNow(run) === "holding" ? "band.holds" : "band.kept");
+  if (state.what === "paused") return t("band.paused.obeys");
   if (state.what === "command")
     return dots([
-      t(`command.state.${command.state}`),
       command.rollback ? t("band.target", { step: command.rollback.target_step }) : "",
       by(command, run),
+      when(command.issued_at, { seconds: true }),
       command.reason && `\u201c${command.reason}\u201d`,
+      run.waiting_command && t("band.then_stop"),
     ]);
   if (state.event)
     return dots([
@@ -190,25 +226,19 @@ function doingText(run, state, now) {
       moment(new Date(state.event.at), now, { words: timeWords() }),
     ]);
   if (!command) return t("band.none_yet");
-  const done = t(`band.last.${command.kind}`, { step: command.rollback?.target_step ?? command.step ?? "" });
   return dots([
-    `${t("band.last")} ${done}, ${t(`command.state.${command.state}`)}`,
+    `${t("band.last")} ${lower(commandName(command))}, ${t(`command.state.${command.state}`)}`,
     moment(new Date(command.updated_at), now, { words: timeWords() }),
     by(command, run),
   ]);
 }
 
-/** A person by name, a rule by its words. @param {any} command @param {any} run RunDetail */
-export function by(command, run) {
-  const rule = command.issued_by.startsWith("rule:") ? command.issued_by.slice(5) : null;
-  if (rule === null) return t("by", { who: command.issued_by });
-  const fired = run.alerts.find((/** @type {any} */ a) => a.rule_id === rule);
-  return t("by.rule", { rule: fired ? alertTitle(fired) : rule });
-}
+/** A verb in the middle of a sentence. @param {string} name */
+const lower = (name) => name.charAt(0).toLowerCase() + name.slice(1);
 
 /** What a screen reader hears when the band changes its answer: states and alerts, never numbers. @param {any} run */
 export function spoken(run) {
-  const state = health(run),
+  const state = healthOf(run),
     act = doing(run);
   const title = typeof state.say === "string" ? alertTitle(state.alert) : t(state.say.key);
   return {

@@ -21,6 +21,7 @@ const GLYPHS = {
   pending: ["M6 1.6 11 10.4H1z", "dash"],
   info: ["M6 1.8a4.2 4.2 0 1 0 0 8.4a4.2 4.2 0 1 0 0-8.4zM6 5.4v2.6M6 3.8v.01"],
   back: ["M4 1.8 1.4 4.4 4 7M1.8 4.4h5.4a3 3 0 0 1 0 6H4.5"],
+  pin: ["M4 1.5h4M4.6 1.5v3.6L3 7.2h6L7.4 5.1V1.5M6 7.2v3.6"],
   dot: ["M6 3a3 3 0 1 0 0 6a3 3 0 1 0 0-6z", "f"],
 };
 
@@ -34,6 +35,8 @@ const ICONS = {
   grow: "M9.5 2.5h4v4M6.5 13.5h-4v-4M13.2 2.8 9 7M2.8 13.2 7 9",
   rows: "M2.5 3.5h11v9h-11zM2.5 6.500h11M2.5 9.500h11M6.500 3.5v9",
   plus: "M8 3v10M3 8h10",
+  more: "M3 8h.01M8 8h.01M13 8h.01",
+  chevron: "M4.5 6.5 8 10l3.5-3.5",
 };
 
 /** A 12 px state glyph. @param {string} name */

@@ -1,6 +1,6 @@
 /** Small parts that several views share: states, verdicts, severities, meters, problems, copying. */
-import { t, timeWords } from "../i18n/index.js";
-import { moment, since } from "../format.js";
+import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { moment, norm, number, since } from "../format.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 
@@ -28,6 +28,22 @@ export function alertState(alert) {
     glyph(alert.closed_because === "recovered" ? "finished" : "back"),
     t(`closed.${alert.closed_because ?? "recovered"}`),
   );
+}
+
+/** A command by its verb, a rollback and a setter with where to. @param {any} c */
+export function commandName(c) {
+  if (c.kind === "rollback" && c.rollback) return t("command.rollback_to", { step: c.rollback.target_step });
+  if (c.value === null || c.value === undefined) return t(`command.${c.kind}`);
+  const value = c.kind === "set_max_grad_norm" ? norm(c.value) : number(c.value);
+  return t(`command.${c.kind}.value`, { value });
+}
+
+/** A person by name, a rule by its words. @param {any} command @param {any} run RunDetail */
+export function by(command, run) {
+  const rule = command.issued_by.startsWith("rule:") ? command.issued_by.slice(5) : null;
+  if (rule === null) return t("by", { who: command.issued_by });
+  const fired = run.alerts.find((/** @type {any} */ a) => a.rule_id === rule);
+  return t("by.rule", { rule: fired ? alertTitle(fired) : rule });
 }
 
 /** @param {number} share 0 to 1 @param {string} [kind] @param {Record<string, any>} [props] */

@@ -1,6 +1,6 @@
-/** Parts of the run page: where you are, the two buttons, the chart controls, and the question before a cancelled countdown. */
+/** Parts of the run page: where you are, the chart controls, and the question before a cancelled countdown. */
 import { MOST_LINES } from "../charts/ranks.js";
-import { mayCommand, setting } from "../reducers.js";
+import { setting } from "../commands.js";
 import { state } from "../store.js";
 import { t } from "../i18n/index.js";
 import { isDialogOpen, openDialog } from "./dialog.js";
@@ -38,49 +38,6 @@ export function crumbs(run) {
 export const dropped = (run) =>
   run.dropped_records > 0 &&
   h("div", { class: "notice info lost-records" }, glyph("deleted"), h("span", {}, t("dropped", { count: run.dropped_records })));
-
-/** Both buttons in every state. One that cannot be obeyed is dashed, can be focused, and its reason stands beside it. @param {any} run */
-export function actionBar(run) {
-  const stop = mayCommand(run, "stop"),
-    back = mayCommand(run, "rollback");
-  const say = (/** @type {any} */ why) =>
-    why === null
-      ? ""
-      : typeof why === "string"
-        ? why
-        : t(why.key, { ...why.values, state: why.values?.state ? t(`state.${why.values.state}`) : "" });
-  const [whyBack, whyStop] = [say(back.why), say(stop.why)];
-  // A sentence of the agent's own stands alone; a clause of ours says which button it is about.
-  const line = (/** @type {"rollback" | "stop"} */ kind, /** @type {any} */ why, /** @type {string} */ text) =>
-    text && h("span", { class: "why", id: `why-${kind}` }, typeof why === "string" ? text : `${t(`why.${kind}`)} ${text}`);
-  const lines =
-    whyBack && whyBack === whyStop
-      ? [h("span", { class: "why", id: "why-rollback" }, whyBack.charAt(0).toUpperCase() + whyBack.slice(1))]
-      : [line("rollback", back.why, whyBack), line("stop", stop.why, whyStop)];
-  const button = (/** @type {string} */ kind, /** @type {boolean} */ on, /** @type {string} */ why) =>
-    h(
-      "button",
-      {
-        class: kind === "stop" ? "btn stop" : "btn",
-        "data-act": kind,
-        "data-key": kind,
-        "aria-disabled": on ? null : "true",
-        "aria-describedby": on ? null : whyBack === whyStop ? "why-rollback" : `why-${kind}`,
-        title: on ? null : why,
-      },
-      glyph(kind === "stop" ? "stopped" : "back"),
-      t(`act.${kind}`),
-    );
-  return [
-    h(
-      "div",
-      { class: "bar actionbar" },
-      button("rollback", back.enabled, whyBack),
-      button("stop", stop.enabled, whyStop),
-      h("span", { class: "whys" }, lines),
-    ),
-  ];
-}
 
 /** @param {import("../charts/panel.js").Look} look @param {number} steps @param {number} ranks */
 export function chartControls(look, steps, ranks) {

@@ -70,7 +70,7 @@ function attention(run, left) {
       { class: "what" },
       h("b", {}, run.name),
       " ",
-      h("span", { class: "soft" }, run.state === "lost" ? reasonOf(run, new Date()) : sign),
+      h("span", { class: "soft" }, run.state === "lost" ? why(run, new Date()) : sign),
       run.countdown && h("p", {}, countdownWords(run.countdown, left(run))),
     ),
     h(

@@ -128,19 +128,40 @@ test("alerts on the same steps are one tint, the graver winning", () => {
   );
 });
 
-test("labels that would cover one another are left out", () => {
-  const marks = timeline({
+const lined = (...lines) =>
+  timeline({
     segments: [
       { segment: 0, cause: "start", from_step: 0, last_step: 99 },
-      { segment: 1, cause: "restart", from_step: 50, last_step: 99 },
-      { segment: 2, cause: "rollback", from_step: 52, last_step: 99 },
+      ...lines.map(([cause, from_step], i) => ({ segment: i + 1, cause, from_step, last_step: 99 })),
     ],
   });
-  assert.deepEqual(
-    model(wish({ marks })).labels.map((l) => l.text),
-    ["restart"],
-  );
-  assert.deepEqual(model(wish({ marks, labelled: false })).labels, []);
+const placed = (m) => m.labels.map((l) => [l.text, l.at, l.anchor]);
+
+test("a label stands on the side of its line where no other line is near, so that it is never read as the other's", () => {
+  assert.deepEqual(placed(model(wish({ marks: lined(["restart", 50], ["rollback", 52]) }))), [
+    ["rolled back", 52, "left"],
+    ["restart", 50, "right"],
+  ]);
+  // Between two neighbours a line has no side to itself: it goes without a label rather than with one at the wrong place.
+  const crowded = model(wish({ marks: lined(["rollback", 48], ["restart", 50], ["rollback", 52]) }));
+  assert.deepEqual(placed(crowded), [
+    ["rolled back", 52, "left"],
+    ["rolled back", 48, "right"],
+  ]);
+  assert.deepEqual(model(wish({ marks: lined(["restart", 50]), labelled: false })).labels, []);
+});
+
+test("at a step where two segments begin, the newer one speaks", () => {
+  assert.deepEqual(placed(model(wish({ marks: lined(["restart", 50], ["rollback", 50]) }))), [["rolled back", 50, "left"]]);
+  assert.deepEqual(placed(model(wish({ marks: lined(["rollback", 50], ["restart", 50]) }))), [["restart", 50, "left"]]);
+});
+
+test("a rollback says at its mark what it changed, where there is room for it", () => {
+  const changed = { 1: ["without 1 document", "clipped at 1.0"] };
+  const text = (more) => placed(model(wish({ marks: lined(["rollback", 40]), words: { ...words, changed }, ...more })))[0][0];
+  assert.equal(text({}), "rolled back: without 1 document, clipped at 1.0");
+  assert.equal(text({ width: 500 }), "rolled back: without 1 document");
+  assert.equal(text({ width: 240 }), "rolled back");
 });
 
 test("memory starts at zero and has round ticks in GiB", () => {

@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { areas, culprits, drawn, extremesAt, ranksIn } from "../../client/charts/ranks.js";
+import { areas, colorBeside, culprits, drawn, extremesAt, ranksIn } from "../../client/charts/ranks.js";
 import { model } from "../../client/charts/model.js";
 import { decode, emptySeries } from "../../client/series.js";
 import { timeline } from "../../client/timeline.js";
@@ -92,7 +92,10 @@ test("the label of marks names their ranks, only where there are several", () =>
 });
 
 test("bands come after the traces in the stream", () => {
-  const header = { traces: [{ segment: 1, rank: 0, superseded: false, n: 1, count: 1 }], bands: [{ segment: 1, superseded: false, ranks: 2, n: 1 }] };
+  const header = {
+    traces: [{ segment: 1, rank: 0, superseded: false, n: 1, count: 1 }],
+    bands: [{ segment: 1, superseded: false, ranks: 2, n: 1 }],
+  };
   let json = JSON.stringify(header);
   while ((4 + json.length) % 8 !== 0) json += " ";
   const buffer = new ArrayBuffer(4 + json.length + 8 * 7),
@@ -102,4 +105,22 @@ test("bands come after the traces in the stream", () => {
   [5, 0.5, 5, 0.25, 0.75, 1, 0].forEach((v, i) => view.setFloat64(4 + json.length + 8 * i, v, true));
   const { bands } = decode(buffer);
   assert.deepEqual([bands[0].low[0], bands[0].high[0], bands[0].lowRanks[0], bands[0].highRanks[0]], [0.25, 0.75, 1, 0]);
+});
+
+test("the evaluation never has the colour of a rank's line", () => {
+  const many = (n) => ({
+    ...emptySeries("train/loss"),
+    traces: Array.from({ length: n }, (_, rank) => trace(rank, [1, 2])),
+    bands: two.bands,
+  });
+  assert.equal(colorBeside(many(2), false), 2);
+  for (let n = 1; n <= 8; n += 1) {
+    const lines = model({
+      ...wish(many(n)),
+      eachRank: true,
+      dots: { ...emptySeries("eval/loss"), traces: [trace(0, [1, 2])] },
+    }).lines;
+    const of = (role) => lines.filter((l) => (l.role === "dots") === role).map((l) => l.color);
+    assert.equal(of(false).includes(of(true)[0]), false, `${n} ranks`);
+  }
 });

@@ -2,18 +2,13 @@ import { test } from "node:test";
 import assert from "node:assert/strict";
 import {
   badge,
-  choices,
-  commandSteps,
-  doing,
   endedBefore,
   endsAt,
   filterRuns,
   grade,
   health,
   live,
-  mayCommand,
   needsYou,
-  orderSentence,
   reasonOf,
   remaining,
   stale,
@@ -58,6 +53,11 @@ test("a lost run's health is unknown, never healthy", () => {
   assert.equal(health(run({})).say.key, "health.healthy");
 });
 
+test("a run that failed without an alert was not healthy", () => {
+  assert.equal(health(run({ state: "failed" })).say.key, "health.unknown");
+  assert.equal(health(run({ state: "finished" })).say.key, "health.healthy");
+});
+
 test("health names the gravest alert, and of those the earliest; info is not trouble", () => {
   const state = health(
     run({
@@ -86,111 +86,9 @@ test("an end closes alerts but does not make a dead run healthy; a recovery or a
   assert.equal(closed("run_ended", "2026-01-01T00:00:00Z").say.key, "health.healthy", "an earlier end says nothing of this one");
 });
 
-test("a countdown comes before a command, a command before what was done last", () => {
-  const command = { kind: "stop", state: "delivered" };
-  assert.equal(doing(run({ countdown: { kind: "rollback" }, command })).say.key, "doing.countdown.rollback");
-  assert.equal(doing(run({ command })).say.key, "doing.command.stop");
-  assert.equal(doing(run({ state: "lost", command })).say.key, "doing.waiting");
-  assert.equal(doing(run({ phase: "holding" })).say.key, "doing.holding");
-  assert.equal(doing(run({ commands: [{ kind: "rollback", state: "succeeded" }] })).what, "last");
-  const cancelled = { type: "countdown.ended", at: "2026-01-01T10:00:00Z", data: { state: "cancelled" } };
-  const after = { kind: "stop", state: "cancelled", issued_at: "2026-01-01T11:00:00Z" };
-  assert.equal(doing(run({ events: [cancelled] })).event, cancelled);
-  assert.equal(doing(run({ events: [cancelled], commands: [after] })).event, undefined);
-  assert.equal(doing(run({ state: "stopped", commands: [{ kind: "stop", state: "succeeded" }] })).say.key, "doing.stopped");
-});
-
-test("a phase from before the segment began is not claimed", () => {
-  const held = (seconds) =>
-    run({
-      phase: "holding",
-      heard_at: "2026-04-02T12:01:00Z",
-      segments: [{ from_step: 1, started_at: new Date(Date.parse("2026-04-02T12:01:00Z") - seconds * 1000).toISOString() }],
-    });
-  assert.equal(doing(held(3)).say.key, "doing.nothing");
-  assert.equal(doing(held(60)).say.key, "doing.holding");
-});
-
-test("a button that cannot be obeyed always has its reason", () => {
-  const bare = run({ capabilities: ["stop"], incapable_because: "The bare callback cannot roll back." });
-  assert.deepEqual(mayCommand(bare, "rollback"), { enabled: false, why: "The bare callback cannot roll back." });
-  assert.equal(mayCommand(bare, "stop").enabled, true);
-  for (const state of ["finished", "failed", "stopped", "created"]) assert.ok(mayCommand(run({ state }), "stop").why);
-  assert.equal(mayCommand(run({ proposal: { target: null } }), "rollback").why.key, "why.no_sound");
-  assert.equal(mayCommand(run({ command: { kind: "rollback" } }), "rollback").why.key, "why.active.rollback");
-  assert.equal(mayCommand(run({ command: { kind: "rollback" } }), "stop").enabled, true);
-  assert.equal(mayCommand(run({ state: "lost" }), "stop").enabled, true);
-});
-
-test("a command's dots say what is done, what is now and where it ended", () => {
-  const history = [
-    { state: "queued", at: "1" },
-    { state: "delivered", at: "2" },
-  ];
-  assert.deepEqual(
-    commandSteps({ kind: "rollback", state: "delivered", history }).map((s) => [s.state, s.mark]),
-    [
-      ["queued", "done"],
-      ["delivered", "now"],
-      ["running", ""],
-      ["succeeded", ""],
-    ],
-  );
-  assert.deepEqual(
-    commandSteps({ kind: "stop", state: "succeeded", history }).map((s) => s.mark),
-    ["done", "done", "done", "done"],
-  );
-  assert.deepEqual(
-    commandSteps({ kind: "rollback", state: "rejected", history: [...history, { state: "rejected", at: "3" }] }).map((s) => [
-      s.state,
-      s.mark,
-    ]),
-    [
-      ["queued", "done"],
-      ["delivered", "done"],
-      ["rejected", "fail"],
-    ],
-  );
-});
-
 test("a countdown runs by what the server said was left, whatever this clock shows", () => {
   assert.equal(remaining({ remaining_seconds: 42 }, 1000, 11000), 32);
   assert.equal(remaining({ remaining_seconds: 42 }, 0, 1e9), 0);
-});
-
-test("the proposed checkpoint is marked; passed-over, superseded and unsound ones cannot be chosen", () => {
-  const listed = choices(
-    run({
-      checkpoints: [
-        { checkpoint_id: "c1", step: 10, state: "sound", reason: "fit" },
-        { checkpoint_id: "c3", step: 20, state: "sound", reason: "fit" },
-        { checkpoint_id: "c4", step: 30, state: "sound", reason: "fit" },
-        { checkpoint_id: "c5", step: 40, state: "unsound", reason: "sick" },
-        { checkpoint_id: "c6", step: 50, state: "sound", superseded: true },
-        { checkpoint_id: "c0", step: 5, state: "deleted" },
-      ],
-      proposal: { target: "c3", passed_over: [{ checkpoint_id: "c4", reason: "not older than the first sign (25)" }] },
-    }),
-  );
-  assert.deepEqual(
-    listed.map((c) => [c.checkpoint_id, c.enabled, c.proposed]),
-    [
-      ["c5", false, false],
-      ["c4", false, false],
-      ["c3", true, true],
-      ["c1", true, false],
-    ],
-  );
-  assert.equal(listed[1].reason, "not older than the first sign (25)");
-});
-
-test("the order is one sentence with its cost", () => {
-  const order = orderSentence({ step: 4750, lost: 280, seconds: 4.3, data: "skip", clip: 1 });
-  assert.deepEqual(
-    [order.back.values.step, order.lost.values.steps, Math.round(order.lost.values.seconds), order.rest.map((s) => s.key)],
-    [4750, 280, 1204, ["order.data.skip", "order.clip"]],
-  );
-  assert.equal(orderSentence({ step: 1, lost: 1, seconds: null, data: "replay", clip: null }).lost.key, "order.lost.one");
 });
 
 test("filters know who needs you", () => {

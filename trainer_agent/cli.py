@@ -3,6 +3,7 @@
     lossguard login URL [--token TOKEN]     keeps address and token in a file only its owner can read
     lossguard spool [DIR]                   lists what waits on disk under DIR
     lossguard sync [DIR]                    sends it; exit code 1 when something is left
+    lossguard ledger [DIR] ...              shows which samples went into which steps (see `cli_ledger`)
 
 Exit code 2: the request itself was not usable.
 """
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from . import cli_ledger
 from .backlog import Leftover
 from .config import Config, check_url, is_loopback, save_login
 from .errors import LossGuardError, NotASpool, SpoolInUse
@@ -53,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     sync.set_defaults(run=_sync)
     for command in (spool, sync):
         command.add_argument("directory", nargs="?", default=".", type=Path, help="output folder of a run, or one above")
+    cli_ledger.add_to(commands)
     return parser
 
 

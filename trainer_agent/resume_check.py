@@ -6,10 +6,10 @@
 What the run itself ordered is no finding: after `skip` and `exclude` other batches are expected, and another curve from there on;
 a factor on the learning rate is divided out; another clipping leaves only the first step to be alike.
 
-What a GPU does not compute twice alike is no finding either. Learning rate and loss scale are plain arithmetic on the host and
-are compared exactly (but for 1e-6, which a checkpoint that keeps a rate in float32 costs). The loss is compared with the scatter of
-the stored curve itself: half of the steps must be `OUTLIER` robust deviations off, in the same direction, which reordered sums
-of bf16 or fp16 never are (they make 1e-3 of a loss that scatters by 1e-1), while a fresh optimizer or fresh weights are.
+What a GPU does not compute twice alike is no finding either. Learning rate and loss scale are plain arithmetic on the host, and
+are compared exactly (but for 1e-6, which a checkpoint that keeps a rate in float32 costs). The loss is compared with the scatter
+of the stored curve itself: half of the steps must be `OUTLIER` robust deviations off, in the same direction. Reordered sums of
+bf16 or fp16 never are (they make 1e-3 of a loss that scatters by 1e-1); fresh weights and a fresh optimizer are.
 """
 
 import math

@@ -234,7 +234,7 @@ class Control:
 def _intent(command: Command, step: int, target: Target | None) -> Intent:
     now = time.time()
     intent = Intent(command, step, now, now + command.execute_within_seconds)
-    return intent if target is None else replace(intent, changes=target.changes_text, changes_before=target.cuts_before)
+    return intent if target is None else replace(intent, changes=target.changes_text, changes_before=target.changes_before)
 
 
 def _reached(kind: CommandKind) -> None:

@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .checkpoints import draft_manifest, read_manifest
 from .inspection import MANIFEST, Save, changed_file, inspect
-from .journal import Intent, Journal, JournalState, is_abandoned
+from .journal import Intent, Journal, JournalState, is_abandoned, is_stop
 from .rollback import unfit
 from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CommandKind
@@ -50,10 +50,12 @@ class GoOn:
     ends: Intent | None = None
     """The rollback that comes to its end there."""
     passed_over: tuple[str, ...] = ()
+    stops: bool = False
+    """A stop was begun and is still in time: the training ends before its first step."""
 
 
 def where_to_go_on(journal: Journal, output_dir: Path, *, needs_scaler: bool) -> GoOn:
-    """The checkpoint to go on from. Reads its files, so it takes seconds for a large one.
+    """The checkpoint of this run to go on from. Reads its files, so it takes seconds for a large one.
 
     Raises:
         NothingFit
@@ -66,7 +68,20 @@ def where_to_go_on(journal: Journal, output_dir: Path, *, needs_scaler: bool) ->
         fault = unfit(facts, known.get(facts.checkpoint_id), needs_scaler=needs_scaler)
         return facts, fault or changed_file(facts, candidate.directory)
 
-    return choose(state, _candidates(output_dir, state), examine)
+    try:
+        found = choose(state, _candidates(output_dir, state), examine)
+    except NothingFit as none:
+        raise NothingFit(f"no checkpoint in {output_dir} is fit to go on from ({none})") from None
+    return replace(found, stops=is_stop(state.intent) and state.intent is not None and state.intent.is_in_time(time.time()))
+
+
+def as_told(journal: Journal, output_dir: Path, path: str | Path) -> GoOn | None:
+    """Where the script itself goes on; None where that is anywhere but at the target of a rollback that broke off."""
+    rollback = _rollback(journal.state)
+    if rollback is None or Path(path).resolve() != (output_dir / _target(rollback)[0]).resolve():
+        return None
+    facts = read_manifest(Path(path).resolve(), journal.state.run_id)
+    return None if facts is None else GoOn(Path(path).resolve(), facts, rollback)
 
 
 def choose(
@@ -88,7 +103,7 @@ def choose(
         faults.append(f"{candidate.directory.name}: {fault}")
     faults = faults or [f"{each.directory.name}: a rollback has left it behind" for each in found]
     if faults:
-        raise NothingFit(f"no checkpoint is fit to go on from ({'; '.join(faults[:3])})")
+        raise NothingFit("; ".join(faults[:3]))
     return GoOn()
 
 

@@ -13,19 +13,18 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from . import hf_facts
 from .config import Config
-from .data_plan import CannotSkip, Cut
 from .decisions import Act, Decision
+from .going_on import GoOn
 from .harmless import go_on, quietly
 from .hf_saving import Guard, Limit, note_best, tell_missing_best
 from .identity import new_run_id
-from .monitor import Monitor, new_incarnation
-from .opening import meet, open_plan, process
+from .leaving_out import NoSource, Source
+from .opening import Facts, Opening, Parts, begin_session, meet, open_plan
 from .policy import Abilities, Policy
 from .probes import Probes
 from .ranks import START_SECONDS, START_TOGETHER_SECONDS
 from .session import Session
-from .wire.messages import RunStart
-from .wire.vocabulary import CommandKind, Phase
+from .wire.vocabulary import Phase
 
 
 class LossGuardCallback(TrainerCallback):
@@ -67,6 +66,7 @@ class LossGuardCallback(TrainerCallback):
         self._limit.take(args, self.session)
         note_best(self.session, args, state)
         self.session.segment_begins(state.global_step, model, {"max_grad_norm": args.max_grad_norm})
+        _obey(self.session.decision, state, control)
 
     def _open(self, args: TrainingArguments, state: TrainerState, model: Any) -> Session:
         seen = hf_facts.Setting(args, model)
@@ -74,13 +74,13 @@ class LossGuardCallback(TrainerCallback):
         return open_session(
             seen,
             able,
-            self._policy if able.acts else Policy.watch_only(),
+            self._policy,
             Config.load(*self._settings),
             self._run_id,
             total_steps=state.max_steps,
             resuming=state.global_step > 0,
             from_forward=True,
-            cutter=_cannot_cut,
+            source=NoSource(),
             start_seconds=START_TOGETHER_SECONDS,
         )
 
@@ -200,10 +200,6 @@ def _phase(act: Act) -> Phase:
     return {Act.GO_ON: Phase.TRAINING, Act.SAVE: Phase.SAVING, Act.ROLL_BACK: Phase.ROLLING_BACK}.get(act, Phase.ENDING)
 
 
-def _cannot_cut(first: int, last: int) -> Cut:
-    raise CannotSkip(f"the callback alone cannot pass over steps {first} to {last}")
-
-
 def open_session(
     seen: hf_facts.Setting,
     able: Abilities,
@@ -214,51 +210,22 @@ def open_session(
     total_steps: int | None,
     resuming: bool,
     from_forward: bool,
-    cutter: Callable[[int, int], Cut],
-    start_seconds: float | None = None,
+    source: Source,
+    where: Callable[[Opening, Path], GoOn | None] = lambda *_: None,
+    start_seconds: float = START_SECONDS,
 ) -> Session:
-    """Makes and begins the session of one training. All ranks call it."""
-    output_dir = Path(seen.args.output_dir or ".").absolute()
-    directory = output_dir / ".lossguard"
-    opening = meet(
-        directory,
-        policy,
-        lambda: run_id or new_run_id(directory, resuming=resuming),
-        start_seconds=START_SECONDS if start_seconds is None else start_seconds,
+    """Makes and begins the session of one training. All ranks call it. `where`: chooses the checkpoint it goes on from."""
+    output_dir, args = Path(seen.args.output_dir or ".").absolute(), seen.args
+    directory, own = output_dir / ".lossguard", seen.args.max_grad_norm
+    opening = meet(directory, policy, lambda: run_id or new_run_id(directory, resuming=resuming), start_seconds=start_seconds)
+    goes_on = where(opening, output_dir)
+    parts = Parts(
+        policy=policy,
+        config=config,
+        output_dir=output_dir,
+        probes=Probes(from_forward=from_forward, on_error=go_on),
+        plan=open_plan(directory, keep=opening.identity.is_restart, leads=opening.ranks.leads),
+        source=source,
+        set_max_grad_norm=lambda norm: setattr(args, "max_grad_norm", own if norm is None else norm),
     )
-    ranks, identity = opening.ranks, opening.identity
-    try:
-        if ranks.problem:
-            able, policy = Abilities((), ranks.problem), Policy.watch_only()
-        start = RunStart(
-            run_id=identity.run_id,
-            incarnation=new_incarnation(),
-            project=config.project,
-            name=config.name or output_dir.name or "run",  # the root folder has no name
-            rank=ranks.rank,
-            world_size=ranks.world_size,
-            **process(),
-            total_steps=total_steps,
-            integration="transformers",
-            capabilities=able.kinds,
-            incapable_because=able.because,
-            automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
-            attributes=seen.attributes(),
-        )
-        session = Session(
-            monitor=Monitor(start, config, directory, opening.voice),
-            identity=identity,
-            policy=policy,
-            capabilities=able.kinds,
-            output_dir=output_dir,
-            probes=Probes(from_forward=from_forward, on_error=go_on),
-            plan=open_plan(directory, keep=identity.is_restart, leads=ranks.leads),
-            cutter=cutter,
-            ranks=ranks,
-            agree_every=opening.agree_every,
-        )
-        session.begin()
-    except Exception:
-        ranks.leave()
-        raise
-    return session
+    return begin_session(opening, Facts("transformers", able, seen.attributes(), total_steps), parts, goes_on)

@@ -30,14 +30,17 @@ def bare_abilities(policy: Policy, args: TrainingArguments) -> Abilities:
 
 def driver_abilities(policy: Policy, trainer: Trainer) -> Abilities:
     """What the driver can do with this trainer."""
-    args, reason = trainer.args, ""
+    is_sharded = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    return _abilities(policy, trainer.args, cannot_go_back(trainer), is_sharded=is_sharded)
+
+
+def cannot_go_back(trainer: Trainer) -> str:
+    """Why the checkpoints of this trainer do not bring everything back; empty where they do."""
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-        reason = "rollback under DeepSpeed or FSDP is not supported yet"
-    elif args.save_only_model:
-        reason = "save_only_model=True leaves optimizer, scaler and RNG out of the checkpoints"
-    elif args.ignore_data_skip:
-        reason = "ignore_data_skip=True would start the epoch's data again"
-    return _abilities(policy, args, reason, is_sharded=trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled)
+        return "rollback under DeepSpeed or FSDP is not supported yet"
+    if trainer.args.save_only_model:
+        return "save_only_model=True leaves optimizer, scaler and RNG out of the checkpoints"
+    return "ignore_data_skip=True would start the epoch's data again" if trainer.args.ignore_data_skip else ""
 
 
 def _abilities(policy: Policy, args: TrainingArguments, no_rollback: str, *, is_sharded: bool) -> Abilities:

@@ -106,7 +106,7 @@ def step(state: InboxState, given: Input, now: float) -> Outcome:
 
 
 def _move(state: InboxState, moved: Moved) -> Outcome:
-    found = state.segment if moved.begins else None
+    found = state.segment if moved.begins and state.segment != moved.segment else None
     following = replace(state, segment=moved.segment, before=found)
     kept = tuple(Held(_addressed(following, held.command), held.deadline) for held in following.waiting)
     following = replace(following, waiting=kept)

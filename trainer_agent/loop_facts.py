@@ -9,15 +9,17 @@ import torch
 from .loop_state import State, doors
 from .policy import Abilities, Policy
 from .wire.messages import Scalar
+from .wire.vocabulary import DataMode
 
+NOT_BEGUN = "what more can be done with the data is known once the loop has begun"
 _SHARDED = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
 
 
 def abilities(policy: Policy, state: State) -> Abilities:
     """What this training can be told."""
     if problem := cannot_save(state):
-        return Abilities((), problem)
-    return Abilities(policy.obey, policy.refusal)
+        return Abilities((), problem, acts=False)
+    return Abilities(policy.obey, policy.refusal, modes=(DataMode.REPLAY,), modes_because=NOT_BEGUN)
 
 
 def cannot_save(state: State) -> str:

@@ -4,28 +4,27 @@ What is wrong with the script's own arguments is raised here, before the first s
 the training is not watched.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import loop_facts
 from .config import Config
-from .data_plan import Cut, DataPlan
+from .data_plan import DataPlan
+from .going_on import GoOn
 from .harmless import go_on
 from .identity import new_run_id
+from .in_force import SetNorm
+from .leaving_out import Source
 from .loop_folder import Folder
 from .loop_hooks import StepClock
 from .loop_jumps import Jumps
 from .loop_state import CannotLoad, State, Stored
-from .monitor import Monitor, new_incarnation
-from .opening import Opening, meet, open_plan, process
-from .policy import Abilities, Policy
+from .opening import Facts, Opening, Parts, begin_session, meet, open_plan, where_to_go_on
+from .policy import Policy
 from .probes import Probes
 from .session import Session
-from .wire.messages import RunStart, Scalar
-from .wire.vocabulary import CommandKind
+from .wire.messages import Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Opened:
     plan: DataPlan
     jumps: Jumps
     stored: Stored | None
+    goes_on: GoOn | None = None
 
 
 def take_up(state: State, settings: Settings, folder: Folder) -> Opened:
@@ -65,8 +65,8 @@ def take_up(state: State, settings: Settings, folder: Folder) -> Opened:
     jumps = Jumps.open(directory, opening.ranks.rank)
     if not is_restart:
         jumps.clear()
-    stored = _load(state, folder, opening) if settings.resume else None
-    return Opened(opening, open_plan(directory, keep=is_restart, leads=leads), jumps, stored)
+    stored, goes_on = _load(state, settings, opening) if settings.resume else (None, None)
+    return Opened(opening, open_plan(directory, keep=is_restart, leads=leads), jumps, stored, goes_on)
 
 
 def _choose_run(directory: Path, settings: Settings, folder: Folder) -> str | None:
@@ -80,74 +80,37 @@ def _choose_run(directory: Path, settings: Settings, folder: Folder) -> str | No
     return settings.run_id or new_run_id(directory, resuming=settings.resume)
 
 
-def _load(state: State, folder: Folder, opening: Opening) -> Stored | None:
+def _load(state: State, settings: Settings, opening: Opening) -> tuple[Stored | None, GoOn]:
     """Rank 0 chooses; all load the same."""
-    ranks, chosen, problem = opening.ranks, None, ""
-    if ranks.leads:
-        try:
-            chosen = folder.to_go_on_from(opening.identity.run_id, needs_scaler=state.scaler is not None)
-        except ValueError as error:
-            problem = str(error)
-    said = json.dumps({"name": chosen and chosen.name, "problem": problem}).encode()
-    if not ranks.problem:
-        told = json.loads(ranks.share(said if ranks.leads else None))
-        chosen, problem = folder.path / told["name"] if told["name"] else None, told["problem"]
-    if problem:
-        raise ValueError(problem)
-    if chosen is None:
-        return None
+    ranks = opening.ranks
+    goes_on = where_to_go_on(opening, settings.output_dir, needs_scaler=state.scaler is not None)
+    if goes_on.directory is None:
+        return None, goes_on
     try:
-        stored = state.read(chosen, ranks.rank, ranks.world_size)
+        stored = state.read(goes_on.directory, ranks.rank, ranks.world_size)
         state.apply(stored)
     except CannotLoad as reason:
         raise ValueError(f"resume: {reason}") from None
-    return stored
+    return stored, goes_on
 
 
-def begin(state: State, settings: Settings, opened: Opened, clock: StepClock, cutter: Callable[[int, int], Cut]) -> Session:
+def begin(
+    state: State, settings: Settings, opened: Opened, clock: StepClock, source: Source, *, set_max_grad_norm: SetNorm
+) -> Session:
     """The session, begun."""
-    opening, policy = opened.opening, settings.policy
-    ranks, identity = opening.ranks, opening.identity
-    able = loop_facts.abilities(policy, state)
-    if ranks.problem:
-        able = Abilities((), ranks.problem)
-    if not able.kinds and able.because and (ranks.problem or loop_facts.cannot_save(state)):
-        policy = Policy.watch_only()
-    directory = settings.output_dir / ".lossguard"
-    start = RunStart(
-        run_id=identity.run_id,
-        incarnation=new_incarnation(),
-        project=settings.config.project,
-        name=settings.config.name or settings.output_dir.name or "run",
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        **process(),
-        total_steps=settings.total_steps,
-        integration=loop_facts.integration(state),
-        capabilities=able.kinds,
-        incapable_because=able.because,
-        automatic_rollback=policy.automatic_rollback and CommandKind.ROLLBACK in able.kinds,
-        attributes=loop_facts.attributes(state) | _own(settings),
+    parts = Parts(
+        policy=settings.policy,
+        config=settings.config,
+        output_dir=settings.output_dir,
+        probes=Probes(from_forward=False, on_error=go_on, clock=clock),
+        plan=opened.plan,
+        source=source,
+        set_max_grad_norm=set_max_grad_norm,
     )
-    try:
-        session = Session(
-            monitor=Monitor(start, settings.config, directory, opening.voice),
-            identity=identity,
-            policy=policy,
-            capabilities=able.kinds,
-            output_dir=settings.output_dir,
-            probes=Probes(from_forward=False, on_error=go_on, clock=clock),
-            plan=opened.plan,
-            cutter=cutter,
-            ranks=ranks,
-            agree_every=opening.agree_every,
-        )
-        session.begin()
-    except Exception:
-        with suppress(Exception):
-            ranks.leave()
-        raise
-    return session
+    attributes = loop_facts.attributes(state) | _own(settings)
+    able = loop_facts.abilities(settings.policy, state)
+    facts = Facts(loop_facts.integration(state), able, attributes, settings.total_steps)
+    return begin_session(opened.opening, facts, parts, opened.goes_on)
 
 
 def _own(settings: Settings) -> dict[str, Scalar]:

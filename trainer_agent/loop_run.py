@@ -5,12 +5,14 @@ take -> (the script) -> close_step -> go on | save | stop | put everything back 
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from . import ends, loop_facts, loop_rng
-from .control import Act, Decision
-from .data_plan import CannotSkip, Cut
+from .checkpoints import is_given_id
+from .data_plan import DataPlan
+from .decisions import Act, Decision
 from .harmless import go_on, last_word, tell
 from .loop_back import Back
 from .loop_data import END, Batches, Draws, Feed
@@ -18,10 +20,13 @@ from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
 from .loop_numbers import StepNumbers
 from .loop_open import Opened, Settings, begin, take_up
+from .loop_source import LoopSource
 from .loop_state import State, Stored, Where
 from .loop_together import Together
+from .samples import DocumentOf
 from .session import Attributes, Session
 from .voice import Voice
+from .weightless import Weightless
 from .wire.vocabulary import EndReason, Phase
 
 T = TypeVar("T")
@@ -44,11 +49,13 @@ class Driver:
         self._together = Together(self._ranks, self._folder, state)
         self._back = Back(state, self._ranks, self._together, self._folder, self._jumps)
         self.step = self._stored.step if self._stored is not None else 0
+        self._source = LoopSource(lambda: self._feed, lambda: self._loop, self._ranks.world_size)
+        self._hooks: Hooks | None = None
         self._session, self._hooks = self._begin(opened)
 
     def _begin(self, opened: Opened) -> tuple[Session | None, Hooks | None]:
         try:
-            session = begin(self._state, self._settings, opened, self._clock, self._cut)
+            session = begin(self._state, self._settings, opened, self._clock, self._source, set_max_grad_norm=self._clip_at)
         except Exception as error:
             tell(error, "so this training is not watched")
             return None, None
@@ -61,6 +68,15 @@ class Driver:
         return self._hooks is not None and self._hooks.has_updated
 
     @property
+    def weight(self) -> float:
+        """What the loss of the batch under way counts."""
+        return self._feed.weight
+
+    def _clip_at(self, norm: float | None) -> None:
+        if self._hooks is not None:
+            self._hooks.max_grad_norm = norm
+
+    @property
     def max_grad_norm(self) -> float | None:
         """The clipping that a rollback ordered."""
         return self._hooks.max_grad_norm if self._hooks is not None else None
@@ -71,9 +87,21 @@ class Driver:
         """Step after step."""
         return self._over(Draws(random_batches=random_batches), max_steps)
 
-    def over_batches(self, loader: Any, max_steps: int | None, epochs: int | None) -> Iterator[Any]:
+    def over_batches(
+        self,
+        loader: Any,
+        max_steps: int | None,
+        epochs: int | None,
+        *,
+        weighted: bool = False,
+        document_of: DocumentOf = None,
+    ) -> Iterator[Any]:
         """Batch after batch."""
-        return self._over(Batches(loader, epochs, lambda: self._plan.cuts), max_steps)
+        plan = self._plan if not self._loop else DataPlan(None)  # whose places are of the first loop
+        feed = Batches(loader, epochs, plan, weighted=weighted, document_of=document_of)
+        if self._session is not None:
+            feed.see = self._session.ledger.saw
+        return self._over(feed, max_steps)
 
     def _over(self, feed: Feed, max_steps: int | None) -> Iterator[Any]:
         limit = self._settings.total_steps if max_steps is None else max_steps
@@ -83,12 +111,17 @@ class Driver:
                 item = feed.take(self.step)
                 if item is END:
                     break
-                yield item
+                if feed.weight:
+                    yield item
+                else:
+                    with Weightless(self._state.model, loop_facts.plain(self._state.optimizer)):
+                        yield item
                 if self._numbers.is_over or feed.kind == Draws.kind or self._has_updated:
                     self._close_step(limit)
             self.is_through = True
         finally:
             self._in_loop = False
+            feed.let_go()
             self._close_left_step()
 
     def _loop_begins(self, feed: Feed) -> None:
@@ -104,7 +137,8 @@ class Driver:
         feed.note(self.step)
         if self._loop == 1:
             self._try(self._attach)
-            self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
+            self._try(self._segment_begins)
+            self.stopped = self._session is not None and self._session.stops_at_once
         self._clock.go_on()
 
     def _attach(self, session: Session) -> None:
@@ -114,7 +148,12 @@ class Driver:
 
     def _attach_probes(self, session: Session) -> None:
         is_compiled = hasattr(self._state.model, "_orig_mod")
-        session.probes.attach(self._state.model, SimpleNamespace(scaler=self._state.scaler), look_inside=not is_compiled)
+        scaler = SimpleNamespace(scaler=self._state.scaler)
+        session.attach(self._state.model, self._state.optimizer, scaler_of=scaler, look_inside=not is_compiled)
+
+    def _segment_begins(self, session: Session) -> None:
+        session.data_modes = self._source.modes()
+        session.segment_begins(self.step, self._state.model, self._attributes())
 
     def _attributes(self) -> Attributes:
         return {} if self.max_grad_norm is None else {"max_grad_norm": self.max_grad_norm}
@@ -127,7 +166,7 @@ class Driver:
         is_over = shared is None or bool(shared.sync_gradients)
         if is_over:
             self._clock.pause()
-        self._numbers.take(loss, norm, is_over=is_over)
+        self._numbers.take(loss if self._feed.weight else None, norm, is_over=is_over)
 
     def log(self, values: dict[str, float]) -> None:
         """More numbers, under the steps that are done."""
@@ -145,9 +184,10 @@ class Driver:
         decision = self._decide(saving=due)
         if decision.saves or (due and decision.act is Act.GO_ON):
             self._save()
+            decision = self._try(lambda session: session.save_over(self.step)) or decision
         if decision.act is Act.ROLL_BACK:
             self._roll_back()
-        elif decision.act is not Act.GO_ON:
+        elif decision.stops:
             self.stopped = True
         else:
             self._jump()
@@ -175,6 +215,16 @@ class Driver:
             return None
 
     # --- saving
+
+    def given(self, directory: Path) -> None:
+        """The script has written a checkpoint itself."""
+        step, path = self.step + self._numbers.is_over, directory.absolute()
+        if path.parent.resolve() != self._folder.path.resolve() or not is_given_id(path.name):
+            self._voice.say("given", f"{directory} is not shown: it must lie in {self._folder.path}, not named checkpoint-N")
+        elif not path.is_dir():
+            self._voice.say("given", f"{directory} is not shown: there is no such folder")
+        else:
+            self._try(lambda session: session.given(path, step))
 
     def save_soon(self) -> None:
         """Saves at the next boundary; now, when no loop is under way."""
@@ -208,11 +258,6 @@ class Driver:
 
     # --- going back
 
-    def _cut(self, first: int, last: int) -> Cut:
-        if self._loop > 1:
-            raise CannotSkip("only in the first loop of a script is it known which batches a step was made of")
-        return self._feed.cut(first, last)
-
     def _roll_back(self) -> None:
         """Touches the training once nothing stands in the way on any rank."""
         target = self._try(lambda session: session.take_target())
@@ -221,10 +266,8 @@ class Driver:
             self._try(lambda session: session.rollback_failed(problem))
             return
         self._put_data_back(stored)
-        if target.payload.max_grad_norm is not None and self._hooks is not None:
-            self._hooks.max_grad_norm = target.payload.max_grad_norm
         self._try(self._attach_probes)
-        self._try(lambda session: session.segment_begins(self.step, self._state.model, self._attributes()))
+        self._try(self._segment_begins)
 
     def _put_data_back(self, stored: Stored) -> None:
         """Data, random state and step as they were. Whatever the loader raises is the script's own."""

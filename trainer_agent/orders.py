@@ -83,7 +83,7 @@ class Orders:
         if goes_on is not None and goes_on.ends is not None:
             self._way.take_up(goes_on, intent)
             return None
-        if is_stop(intent) and intent.is_in_time(time.time()) and goes_on is not None:
+        if goes_on is not None and goes_on.stops:
             return Decision(
                 Act.STOP, "stopped before its first step: the stop was begun by the process before", command=intent.command
             )
@@ -103,6 +103,11 @@ class Orders:
         named = {each.rollback.checkpoint_id for each in commands if each is not None and each.rollback is not None}
         leaving = self._way.unfinished
         return frozenset(named | ({leaving.payload.checkpoint_id} if leaving is not None else set()))
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether a target waits for the loop to begin at it."""
+        return self._way.is_leaving
 
     def take_leaving(self) -> Target | None:
         """Where the loop that begins now was sent back to; None when it was no rollback."""
@@ -124,7 +129,7 @@ class Orders:
 
     def failed_to_load(self, step: int | None, reason: str) -> None:
         """The target cannot be loaded; nothing was touched."""
-        target = self._way.take_leaving()
+        target = self._way.give_up()
         if target is not None:
             self._control.answer(target.command_id, CommandState.FAILED, step, reason)
 

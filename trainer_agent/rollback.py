@@ -9,16 +9,15 @@ stricter of two words holds: the facts in the agent's own manifest, and the last
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .checkpoints import Catalogue, read_manifest
-from .data_plan import Cut
+from .data_plan import Changes, from_json, to_json, to_text
 from .inspection import changed_file, stored_weights, weights_digest
 from .interrupts import let_pass
 from .wire import codec
@@ -36,21 +35,21 @@ class Refused(Exception):  # noqa: N818  reads as what it says
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A rollback that may be done: from `left_step` back to the checkpoint in `directory`, passing over `cut` if there is one."""
+    """A rollback that may be done: from `left_step` back to the checkpoint in `directory`, with `changes` of the data."""
 
     command_id: str
     payload: RollbackPayload
     facts: CheckpointSaved
     directory: Path
     left_step: int
-    cut: Cut | None = None
-    cuts_before: int = 0
-    """How many cuts the plan of the data had when this one was made."""
+    changes: Changes = ()
+    changes_before: int = 0
+    """How many changes the plan of the data had when these were made."""
 
     @property
     def changes_text(self) -> str:
         """What it adds to the plan, for the journal."""
-        return "" if self.cut is None else json.dumps(asdict(self.cut))
+        return to_text(self.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +59,26 @@ class Offer:
     command_id: str
     payload: RollbackPayload
     left_step: int
-    cut: Cut | None
+    changes: Changes
     digest: str
     """Of the facts in the manifest."""
 
     @classmethod
     def of(cls, target: Target) -> "Offer":
         """What to tell of a target."""
-        return cls(target.command_id, target.payload, target.left_step, target.cut, _digest(target.facts))
+        return cls(target.command_id, target.payload, target.left_step, target.changes, _digest(target.facts))
 
     def to_json(self) -> dict[str, Any]:
         """As `json` takes it."""
-        cut = None if self.cut is None else asdict(self.cut)
-        told = {"command_id": self.command_id, "left_step": self.left_step, "cut": cut, "digest": self.digest}
+        changes = [to_json(change) for change in self.changes]
+        told = {"command_id": self.command_id, "left_step": self.left_step, "changes": changes, "digest": self.digest}
         return told | {"payload": codec.to_json(self.payload)}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> "Offer":
         """What rank 0 told."""
-        cut = None if told["cut"] is None else Cut(**told["cut"])
-        return cls(told["command_id"], codec.from_json(RollbackPayload, told["payload"]), told["left_step"], cut, told["digest"])
+        changes, payload = tuple(map(from_json, told["changes"])), codec.from_json(RollbackPayload, told["payload"])
+        return cls(told["command_id"], payload, told["left_step"], changes, told["digest"])
 
     def seen(self, directory: Path, run_id: str, rank: int) -> Target:
         """The target as it lies before this rank.
@@ -96,7 +95,7 @@ class Offer:
         for name, size in names.items():
             if not (directory / name).is_file() or (directory / name).stat().st_size != size:
                 raise Refused(f"{name} of {self.payload.checkpoint_id} is not as rank 0 sees it")
-        return Target(self.command_id, self.payload, facts, directory, self.left_step, self.cut)
+        return Target(self.command_id, self.payload, facts, directory, self.left_step, self.changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from .identity import Identity
 from .in_force import InForce, SetNorm
 from .interrupts import suppress_ours
 from .journal import Journal, JournalState, Judged, Opened, Point
+from .leaving_out import Source
+from .ledger import Ledger
 from .monitor import Monitor
 from .orders import INSPECT_SECONDS, Orders
 from .policy import Policy
@@ -38,10 +40,10 @@ from .saving import Saving
 from .system import SystemSampler
 from .vocabulary import describe
 from .voice import Voice
-from .way_back import Cutter, WayBack, lead_of, with_payload
+from .way_back import WayBack, lead_of, with_payload
 from .wire import crash
 from .wire.messages import SegmentStarted, Verdict
-from .wire.vocabulary import CommandKind, EndReason, Phase, SegmentCause
+from .wire.vocabulary import CommandKind, DataMode, EndReason, Phase, SegmentCause
 
 INSPECT_SECONDS_AFTER_FAILURE = 5.0
 """How long the end of a training that failed waits for its last checkpoint to be inspected."""
@@ -62,7 +64,7 @@ class Session:
         output_dir: Path,
         probes: Probes,
         plan: DataPlan,
-        cutter: Cutter,
+        source: Source,
         ranks: Ranks | None = None,
         agree_every: int = 1,
         journal: Journal | None = None,
@@ -72,6 +74,8 @@ class Session:
         self.plan = plan
         self.probes = probes
         self.decision = Decision()
+        self.data_modes: tuple[tuple[DataMode, ...], str] | None = None
+        """What a rollback can do with the data of the loop under way, and why no more; None: what the run start said."""
         self._journal = journal or Journal(None, JournalState(identity.run_id))
         self._in_force, self._health = InForce(self._journal, set_max_grad_norm), Health(policy.skipped_steps)
         probes.rate_of = self._in_force.rate.effective
@@ -89,11 +93,12 @@ class Session:
             outlook=self._outlook,
         )
         self._sampler = SystemSampler(gpu=lambda: probes.gpu)
+        self.ledger = Ledger(output_dir / ".lossguard", identity.run_id, self._ranks.rank, monitor.record)
         way = WayBack(
             saves=self._saves,
             identity=identity,
             plan=plan,
-            cutter=cutter,
+            source=source,
             probes=probes,
             verdicts=self._verdicts,
             rank=self._ranks.rank,
@@ -110,9 +115,7 @@ class Session:
             journal=self._journal,
         )
         self._agreement = self._orders.agreement
-        self.saving = Saving(
-            self._ranks, self._saves, monitor.record, answer=self.save_failed, apart=self._agreement.part
-        )
+        self.saving = Saving(self._ranks, self._saves, monitor.record, answer=self.save_failed, apart=self._agreement.part)
         self._segment = 0
         self._step: int | None = None
         self._due: SegmentStarted | None = None
@@ -130,6 +133,7 @@ class Session:
         if self._ranks.leads:
             self._monitor.at_verdicts = lambda known: self._journal.note_anyway(Judged(tuple(known.values())))
         self._monitor.begin()
+        self.ledger.start()
         self._stop_at_once = self._orders.take_up(goes_on)
         if self._stop_at_once is not None and goes_on is not None and goes_on.facts is not None:
             self._stop_saved = goes_on.facts.checkpoint_id
@@ -145,9 +149,17 @@ class Session:
         """Whether the loop is to end before its first step: an earlier process was stopping when it died."""
         return self._stop_at_once is not None
 
-    def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
-        """Sets the hooks on what is trained from here on. `look_inside`: see `Probes.attach`."""
-        self.probes.attach(model, optimizer, look_inside=look_inside)
+    @property
+    def is_on_its_way_back(self) -> bool:
+        """Whether the loop that begins now goes on from the target of a rollback."""
+        return self._orders.is_leaving
+
+    def attach(self, model: torch.nn.Module, optimizer: Any, *, scaler_of: Any = None, look_inside: bool = True) -> None:
+        """Sets the hooks on what is trained from here on. `scaler_of`: has the scaler, where the optimizer does not.
+
+        `look_inside`: see `Probes.attach`.
+        """
+        self.probes.attach(model, optimizer if scaler_of is None else scaler_of, look_inside=look_inside)
         self._in_force.rate.attach(optimizer)
 
     def know_tokenizer(self, tokenizer: object) -> None:
@@ -179,7 +191,7 @@ class Session:
             self._due = self._next_segment(step, SegmentCause.START, attributes)
         else:
             self.rotation.parent = self._saves.catalogue.path_of_step(step).name
-            self._monitor.record(self._next_segment(step, SegmentCause.RESTART, attributes))
+            self._tell_segment(self._next_segment(step, SegmentCause.RESTART, attributes), self.rotation.parent)
         self._monitor.set_phase(Phase.TRAINING)
 
     def forward_seen(self) -> None:
@@ -188,7 +200,17 @@ class Session:
             due, self._due = self._due, None
             if self.probes.precision is not None:
                 due.attributes.update(self.probes.precision.attributes())
-            self._monitor.record(due)
+            self._tell_segment(due)
+
+    def _tell_segment(self, started: SegmentStarted, checkpoint: str | None = None) -> None:
+        """To the server and the ledger. `checkpoint`: what it goes on from."""
+        if self.data_modes is not None:
+            modes, because = self.data_modes
+            started = replace(started, data_modes=modes, data_modes_because=because)
+        self._monitor.record(started)
+        facts = self._saves.catalogue.facts(checkpoint) if checkpoint is not None else None
+        then = "" if facts is None else facts.vocabulary
+        self.ledger.segment_begins(started, (then, self.vocabulary), is_checked=self._ranks.leads)
 
     def _next_segment(self, step: int, cause: SegmentCause, attributes: Attributes) -> SegmentStarted:
         parent = self._identity.last_segment or None
@@ -210,7 +232,7 @@ class Session:
             Opened(point, with_payload(self._journal.state.overrides, payload), lead_of(payload, target.left_step))
         )
         crash.reach("rollback.opened")
-        self._monitor.record(
+        self._tell_segment(
             SegmentStarted(
                 self._segment,
                 step,
@@ -220,7 +242,8 @@ class Session:
                 target.command_id,
                 payload.checkpoint_id,
                 attributes | self._in_force.attributes() | changed,
-            )
+            ),
+            payload.checkpoint_id,
         )
         if self._ranks.leads:
             Voice().once("rolled back", f"rolled back by command from step {target.left_step} to {step}; data: {payload.data}")
@@ -239,6 +262,7 @@ class Session:
         self._step = step
         self.forward_seen()
         self._take(self.probes.end_step(step))
+        self.ledger.step_ended(step, self._in_force.rate.factor)
         if saving:
             self._take(self.probes.drain())
         system = self._sampler.take()
@@ -285,6 +309,7 @@ class Session:
     def _take(self, readings: list[Reading]) -> None:
         for reading in readings:
             self._monitor.log(reading.values, reading.step)
+            self.ledger.numbers(reading.step, reading.values)
             self._health.take(reading)
 
     # --- checkpoints
@@ -346,6 +371,10 @@ class Session:
             f"the numbers of rank {other} were not good at the save" if other is not None else ""
         )
 
+    def given(self, directory: Path, step: int) -> None:
+        """The script has written a checkpoint to a folder of its own."""
+        self._saves.given(directory, step, self._segment, self._sick_because(), self._health.signals)
+
     def evaluated(self, values: Mapping[str, float], step: int) -> None:
         """The trainer has evaluated; `values` by series name."""
         self._monitor.log(values, step)
@@ -395,6 +424,7 @@ class Session:
             self._orders.answer_last(self.decision, self._stop_saved, self._step, reason, detail, not_saved=unsaved)
         finally:  # a run whose end is not told would be called lost
             self._saves.close()
+            self.ledger.close()
             self._ranks.leave("the training has ended")
             self._monitor.end(reason, self._step, detail)
 

@@ -5,18 +5,18 @@
 Refused  Refused                 what became of it
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from .data_plan import CannotSkip, Cut, DataPlan
+from .data_plan import CannotSkip, DataPlan, from_text
 from .decisions import overridden
 from .going_on import GoOn
 from .identity import Identity
 from .journal import Intent, Overrides
+from .leaving_out import Source, changes_for, excluded_by, window_of
 from .probes import Probes
 from .rollback import Offer, Refused, Restored, Target, check_files, choose, restored
 from .saves import Saves
@@ -24,8 +24,6 @@ from .wire import crash
 from .wire.commands import Command, RollbackPayload
 from .wire.messages import Scalar, Verdict
 from .wire.vocabulary import CommandKind, DataMode
-
-Cutter = Callable[[int, int], Cut]
 
 
 class WayBack:
@@ -37,12 +35,12 @@ class WayBack:
         saves: Saves,
         identity: Identity,
         plan: DataPlan,
-        cutter: Cutter,
+        source: Source,
         probes: Probes,
         verdicts: Callable[[], Mapping[str, Verdict]],
         rank: int,
     ) -> None:
-        self._saves, self._identity, self._plan, self._cutter, self._probes = saves, identity, plan, cutter, probes
+        self._saves, self._identity, self._plan, self._source, self._probes = saves, identity, plan, source, probes
         self._verdicts, self._rank = verdicts, rank
         self._leaving: Target | None = None
         self._arriving: tuple[Target, Restored] | None = None
@@ -53,7 +51,7 @@ class WayBack:
         return self._arriving[0] if self._arriving is not None else self._leaving
 
     def find(self, command: Command, step: int, inspect_seconds: float) -> Target:
-        """The target of a command, with the cut in the data that it wants.
+        """The target of a command, with the changes of the data that it wants.
 
         Raises:
             Refused
@@ -63,35 +61,30 @@ class WayBack:
         segment = target.payload.new_segment
         if segment <= self._identity.last_segment:
             raise Refused(f"it wants to open segment {segment}, and segment {self._identity.last_segment} was opened already")
-        if target.payload.data is not DataMode.SKIP or target.facts.step == step:  # nothing was trained since the checkpoint
-            return target
-        first, last = window_of(target.payload, step)
-        if first <= target.facts.step:
-            raise Refused(f"the window to skip begins at step {first}, which is not after the checkpoint's {target.facts.step}")
         try:
-            cut = self._cutter(first, last)
+            changes = changes_for(target.payload, step, target.directory, self._plan, self._source)
         except CannotSkip as reason:
-            raise Refused(f"the batches cannot be skipped: {reason}") from None
-        return replace(target, cut=cut, cuts_before=len(self._plan.cuts))
+            what = "samples cannot be left out" if target.payload.data is DataMode.EXCLUDE else "batches cannot be skipped"
+            raise Refused(f"the {what}: {reason}") from None
+        return replace(target, changes=changes, changes_before=len(self._plan.changes))
 
     def check(self, target: Target) -> None:
-        """Reads the files of a target, and notes its cut down.
+        """Reads the files of a target, and notes its changes of the data down.
 
         Raises:
             Refused
         """
         check_files(target)
         try:
-            if target.cut is not None:
-                self._plan.add(target.cut)
+            if target.changes:
+                self._plan.add(*target.changes)
         except OSError as error:
-            raise Refused(f"the batches to skip cannot be noted down: {error.strerror or error}") from None
+            raise Refused(f"the change of the data cannot be noted down: {error.strerror or error}") from None
         crash.reach("rollback.planned")
 
     def undo(self, target: Target) -> None:
         """Another rank cannot go back to what was checked here."""
-        if target.cut is not None:
-            self._plan.take_back(target.cut)
+        (self._plan.forget if self._rank else self._plan.take_back)(*target.changes)
 
     def see(self, offer: Offer) -> Target:
         """What rank 0 goes back to, as this rank sees it.
@@ -110,21 +103,33 @@ class WayBack:
         assert goes_on.directory is not None, "it ends at a checkpoint"
         target = Target(intent.command.command_id, payload, goes_on.facts, goes_on.directory, intent.step)
         if intent.changes:
-            target = replace(target, cut=Cut(**json.loads(intent.changes)), cuts_before=intent.changes_before)
-            self._note_cut_again(target)
+            target = replace(target, changes=from_text(intent.changes), changes_before=intent.changes_before)
+            self._note_again(target)
         self._leaving = target
 
-    def _note_cut_again(self, target: Target) -> None:
+    def _note_again(self, target: Target) -> None:
         """Only where that process did not come to it: a cut made twice would take other batches too."""
-        if target.cut is None or self._plan.cuts[target.cuts_before : target.cuts_before + 1] == (target.cut,):
-            return
-        (self._plan.follow if self._rank else self._plan.add)(target.cut)
+        before = target.changes_before
+        if self._plan.changes[before : before + len(target.changes)] != target.changes:
+            (self._plan.follow if self._rank else self._plan.add)(*target.changes)
 
     def leave(self, target: Target) -> None:
         """The loop was left for it."""
         self._leaving = target
-        if target.cut is not None and self._rank:
-            self._plan.follow(target.cut)
+        if self._rank:
+            self._plan.follow(*target.changes)
+
+    def give_up(self) -> Target | None:
+        """The target that the loop was left for cannot be loaded, and the data go on as they were; None when there is none."""
+        target = self.take_leaving()
+        if target is not None:
+            self.undo(target)
+        return target
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether a target waits for the loop to begin at it."""
+        return self._leaving is not None
 
     def take_leaving(self) -> Target | None:
         """Where the loop that begins now comes from; None when it was no rollback."""
@@ -135,20 +140,16 @@ class WayBack:
         """Compares what was loaded; what is different from now on."""
         self._arriving = (target, restored(model, target))
         changed: dict[str, Scalar] = {"data": target.payload.data, "left_step": target.left_step}
-        if target.cut is not None:
+        if target.payload.data is DataMode.SKIP and target.changes:
             changed |= dict(zip(("skip_from_step", "skip_to_step"), window_of(target.payload, target.left_step), strict=True))
+        if target.payload.data is DataMode.EXCLUDE:
+            changed |= excluded_by(target.changes)
         return changed
 
     def take_outcome(self) -> tuple[Target, Restored] | None:
         """What became of a rollback whose first step is done; once."""
         outcome, self._arriving = self._arriving, None
         return outcome
-
-
-def window_of(payload: RollbackPayload, left_step: int) -> tuple[int, int]:
-    """First and last step whose batches are passed over; all that was rolled back where the command does not say."""
-    first = payload.target_step + 1 if payload.skip_from_step is None else payload.skip_from_step
-    return first, left_step if payload.skip_to_step is None else payload.skip_to_step
 
 
 def with_payload(overrides: Overrides, payload: RollbackPayload) -> Overrides:

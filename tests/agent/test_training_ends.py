@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_kit import At, Book, HalfTrainer, Tape, tape, trainer, until, weights
 
-from trainer_agent import hf, hf_callback
+from trainer_agent import hf, opening
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.policy import Policy
 from trainer_agent.probes import Probes
@@ -207,7 +207,7 @@ BREAKABLE = [
     (Session, "evaluated"),
     (Session, "finished"),
     (hf, "open_session"),
-    (hf_callback, "Monitor"),
+    (opening, "Monitor"),
 ]
 
 

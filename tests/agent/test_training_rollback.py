@@ -16,6 +16,7 @@ from trainer_agent.wire import series
 from trainer_agent.wire.messages import Reply, Verdict
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, EndReason, Phase, SegmentCause
 
+WITHOUT_ROLLBACK = tuple(kind for kind in CommandKind if kind is not CommandKind.ROLLBACK)
 STATES = (CommandState.RUNNING, CommandState.SUCCEEDED)  # delivered is said by the inbox
 
 
@@ -269,7 +270,7 @@ def test_a_rollback_spares_its_target_where_the_best_checkpoint_would_be_all_tha
 def test_the_callback_alone_says_that_it_cannot_roll_back_and_refuses(taped, tmp_path):
     trainer(tmp_path, At(4, lambda **_: taped.rollback(2)), LossGuardCallback(), max_steps=5, save_steps=2).train()
     start = taped.monitor.start
-    assert start.capabilities == (CommandKind.STOP,)
+    assert start.capabilities == WITHOUT_ROLLBACK
     assert "guarded_train" in start.incapable_because
     assert states(taped) == [CommandState.REJECTED]
     assert taped.end.reason is EndReason.FINISHED
@@ -278,11 +279,17 @@ def test_the_callback_alone_says_that_it_cannot_roll_back_and_refuses(taped, tmp
 @pytest.mark.parametrize(
     ("setting", "policy", "kinds", "reason"),
     [
-        ({}, Policy(), (CommandKind.STOP, CommandKind.ROLLBACK), ""),
-        ({"save_only_model": True}, Policy(), (CommandKind.STOP,), "save_only_model"),
-        ({"ignore_data_skip": True}, Policy(), (CommandKind.STOP,), "ignore_data_skip"),
-        ({}, Policy.watch_only(), (), "policy does not obey stop and rollback"),
-        ({}, Policy(obey=("stop",)), (CommandKind.STOP,), "policy does not obey rollback"),
+        ({}, Policy(), tuple(CommandKind), ""),
+        ({"save_only_model": True}, Policy(), WITHOUT_ROLLBACK, "save_only_model"),
+        ({"ignore_data_skip": True}, Policy(), WITHOUT_ROLLBACK, "ignore_data_skip"),
+        ({}, Policy.watch_only(), (), "policy obeys no command"),
+        ({}, Policy(obey=WITHOUT_ROLLBACK), WITHOUT_ROLLBACK, "policy does not obey rollback"),
+        (
+            {},
+            Policy(obey=tuple(CommandKind)[1:-2]),
+            tuple(CommandKind)[1:-2],
+            "stop, set learning rate factor and set max grad norm",
+        ),
     ],
 )
 def test_what_a_run_cannot_obey_is_declared_with_the_reason(taped, tmp_path, setting, policy, kinds, reason):

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from trainer_agent import hf_callback
+from trainer_agent import opening
 from trainer_agent.monitor import Monitor
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved, Record, Reply, Report, RunEnded, SegmentStarted
@@ -239,5 +239,5 @@ def tape(monkeypatch, tmp_path: Path) -> Tape:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
     made = Tape()
-    monkeypatch.setattr(hf_callback, "Monitor", type("Taped", (TapedMonitor,), {"tape": made}))
+    monkeypatch.setattr(opening, "Monitor", type("Taped", (TapedMonitor,), {"tape": made}))
     return made

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 sys.path.append(str(Path(__file__).parents[1] / "agent"))
 from training_kit import Tape, TapedMonitor, until
 
-from trainer_agent import loop_open
+from trainer_agent import opening
 from trainer_agent.loop import Run, watch
 
 __all__ = ["Tape", "Training", "loader", "tape", "until"]
@@ -29,7 +29,7 @@ def tape(monkeypatch, tmp_path: Path) -> Tape:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
     made = Tape()
-    monkeypatch.setattr(loop_open, "Monitor", type("Taped", (TapedMonitor,), {"tape": made}))
+    monkeypatch.setattr(opening, "Monitor", type("Taped", (TapedMonitor,), {"tape": made}))
     return made
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from trainer_agent import loop_open
+from trainer_agent import opening
 from trainer_agent.loop import watch
 from trainer_agent.monitor import Monitor
 from trainer_agent.wire.commands import Command, RollbackPayload
@@ -43,7 +43,7 @@ class Told(Monitor):
         self._on_reply(Reply(next_seq=1, commands=(Command(name, kind, *made_for, rollback=payload),)))
 
 
-loop_open.Monitor = Told
+opening.Monitor = Told
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()

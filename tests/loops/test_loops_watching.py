@@ -226,7 +226,7 @@ def test_a_loop_left_by_break_tells_its_last_step(taped, tmp_path):
 
 SCRIPT = """
     import json, sys, torch
-    from trainer_agent import loop_open
+    from trainer_agent import opening
     from trainer_agent.loop import HalfLoaded, watch
     from trainer_agent.monitor import Monitor
 
@@ -236,7 +236,7 @@ SCRIPT = """
                 print(json.dumps([record.reason, record.step, record.detail]), flush=True)
             super().record(record)
 
-    loop_open.Monitor = Telling
+    opening.Monitor = Telling
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = watch(model, optimizer, output_dir=sys.argv[1])

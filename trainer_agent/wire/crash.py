@@ -30,6 +30,7 @@ LABELS = {
     "rollback.intended": "a rollback is in the journal; data and training are as they were",
     "rollback.planned": "what becomes of the data is noted down",
     "rollback.ready": "all is ready to leave the loop; other ranks were not asked",
+    "rollback.half_loaded": "the weights of its target are loaded, and the optimizer is not",
     "rollback.loaded": "the checkpoint is loaded, and its segment not opened",
     "rollback.opened": "its segment is in the journal, and not told",
     "rollback.first_step_done": "the first step of its segment is done",

@@ -13,7 +13,22 @@ from datetime import datetime
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from .api import agent, alerts, checkpoints, commands, health, live, pages, points, problems, rules, runs, session, webhooks
+from .api import (
+    agent,
+    alerts,
+    checkpoints,
+    commands,
+    health,
+    live,
+    pages,
+    points,
+    problems,
+    rules,
+    runs,
+    samples,
+    session,
+    webhooks,
+)
 from .api.deps import Context
 from .api.headers import HostCheck, StrictHeaders
 from .clock import utc_now
@@ -33,6 +48,7 @@ ROUTERS = (
     live.router,
     runs.router,
     points.router,
+    samples.router,
     commands.router,
     checkpoints.router,
     alerts.router,

@@ -1,4 +1,4 @@
-"""All kinds of commands, pins, failures of saves.
+"""All kinds of commands, pins, failures of saves, samples of steps.
 
 Every new column has a default in the database, so that the code of 0001 goes on running beside it while servers are exchanged.
 """
@@ -19,6 +19,7 @@ def upgrade() -> None:
     _commands()
     _command_keys()
     _checkpoints()
+    _step_samples()
 
 
 def _runs() -> None:
@@ -61,3 +62,18 @@ def _checkpoints() -> None:
     op.add_column("checkpoints", sa.Column("pinned", sa.Boolean(), nullable=False, server_default=sa.false()))
     op.add_column("checkpoints", sa.Column("pinned_by", sa.String(length=256), nullable=False, server_default=""))
     op.add_column("checkpoints", sa.Column("pin_changed_at", sa.BigInteger(), nullable=True))
+
+
+def _step_samples() -> None:
+    op.create_table(
+        "step_samples",
+        sa.Column("run_id", sa.String(length=64), nullable=False),
+        sa.Column("segment", sa.Integer(), nullable=False),
+        sa.Column("rank", sa.Integer(), nullable=False),
+        sa.Column("first_step", sa.BigInteger(), nullable=False),
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("last_step", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("run_id", "segment", "rank", "first_step", "part", name=op.f("pk_step_samples")),
+    )

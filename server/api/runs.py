@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from server.domain.alerts import Alert
 from server.domain.commands import IssuedCommand
 from server.domain.countdowns import Countdown
+from server.domain.events import EventType
 from server.domain.runs import ENDED
 from server.services import checkpoints as checkpoints_service
 from server.services.countdowns import BREAKER_RULE_ID
@@ -36,6 +37,7 @@ router = APIRouter(prefix="/api/runs", route_class=PeopleRoute, tags=["runs"])
 
 MOST_ALERTS = 200
 MOST_EVENTS = 100
+MOST_CHECKS = 500
 
 _LOUDNESS = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 _SPEAKING = frozenset({AlertState.FIRING, AlertState.RECOVERING})
@@ -198,6 +200,8 @@ def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
     proposal = checkpoints_service.proposal(saved, alerts.open_alerts(connection, run_id), from_steps)
     histories = commands.read_histories(connection, [run_id])
     given = commands.read_commands(connection, run_id)
+    checked = events.newest(connection, run_id, (EventType.RUN_RESUME_CHECKED,), limit=MOST_CHECKS)
+    checks = {each.event.segment: list(each.event.data.get("findings", ())) for each in reversed(checked)}
     return {
         **_fields(run, about, now),
         "incarnation": store.newest_incarnation(connection, run_id) or "",
@@ -208,7 +212,7 @@ def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
         "automatic_rollback": run.automatic_rollback,
         "world_size": run.world_size,
         "dropped_records": run.dropped_records,
-        "segments": [segment_out(each) for each in stretches],
+        "segments": [segment_out(each, checks.get(each.segment)) for each in stretches],
         "checkpoints": [checkpoint_out(each, proposal, from_steps) for each in saved],
         "alerts": [alert_out(each, run.name) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
         "commands": [command_out(each, histories.get(each.command_id, ())) for each in given],

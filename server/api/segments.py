@@ -20,10 +20,12 @@ class SegmentOut(Out):
     checkpoint_id: str | None
     started_at: datetime
     attributes: dict[str, Any]
+    resume_findings: list[str] | None
+    """What the check of its first steps found; null where there was no check (yet)."""
 
 
-def segment_out(segment: Segment) -> SegmentOut:
-    """A segment as the API shows it."""
+def segment_out(segment: Segment, findings: list[str] | None) -> SegmentOut:
+    """A segment as the API shows it. `findings`: of its resume check."""
     return SegmentOut(
         segment=segment.segment,
         from_step=segment.from_step,
@@ -34,4 +36,5 @@ def segment_out(segment: Segment) -> SegmentOut:
         checkpoint_id=segment.checkpoint_id,
         started_at=segment.started_at,
         attributes=segment.attributes,
+        resume_findings=findings,
     )

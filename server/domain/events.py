@@ -29,6 +29,8 @@ class EventType(StrEnum):
     RUN_UNABLE = "run.unable"
     RUN_RANK_FAILED = "run.rank_failed"
     RUN_RECORDS_DROPPED = "run.records_dropped"
+    RUN_RESUME_CHECKED = "run.resume_checked"
+    """The first steps after a resume were compared with the stored curve."""
     CHECKPOINT_CHANGED = "checkpoint.changed"
     CHECKPOINT_SAVE_FAILED = "checkpoint.save_failed"
     CHECKPOINT_PINNED = "checkpoint.pinned"

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from server.domain import points as domain
 from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.services import checkpoints, evaluation, reports, runs
+from server.services import checkpoints, evaluation, reports, runs, samples
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
@@ -32,9 +32,11 @@ from trainer_agent.wire.messages import (
     Record,
     Reply,
     Report,
+    ResumeChecked,
     RunEnded,
     SaveFailed,
     SegmentStarted,
+    StepSamples,
     Unable,
 )
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
@@ -79,6 +81,8 @@ def _check_record(wire: Record) -> None:
         runs.check_number("segment", wire.segment)
         if len(wire.checkpoint_id or "") > runs.MAX_NAME:
             raise Invalid(f"checkpoint_id is longer than {runs.MAX_NAME} characters", "name the checkpoint shorter")
+    if isinstance(wire, StepSamples | ResumeChecked):
+        samples.check(wire)
     if isinstance(wire, SegmentStarted):
         runs.check_number("parent", wire.parent or 0)
         if len(wire.command_id or "") > runs.MAX_ID:
@@ -134,8 +138,13 @@ class _Taking:
                 self._segment(wire)
             case RunEnded() if self.life.rank != 0:
                 self._rank_ended(wire)
-            case _ if self.life.rank != 0:
-                pass
+            case StepSamples():
+                samples.take(self.connection, self.run.run_id, self.life.rank, wire, self.now)
+            case _ if self.life.rank == 0:
+                self._record_of_run(wire)
+
+    def _record_of_run(self, wire: Record) -> None:
+        match wire:
             case Unable():
                 self._unable(wire)
             case CheckpointSaved():
@@ -144,6 +153,8 @@ class _Taking:
                 self._report(wire)
             case SaveFailed():
                 self._save_failed(wire)
+            case ResumeChecked():
+                samples.resume_checked(self.connection, self.run.run_id, wire, self.now)
             case RunEnded():
                 self._ended(wire)
 

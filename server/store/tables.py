@@ -235,6 +235,19 @@ _at_work, _waiting = sa.and_(_active, commands.c.behind.is_(None)), sa.and_(_act
 sa.Index("uq_commands_one_active", commands.c.run_id, unique=True, sqlite_where=_at_work, postgresql_where=_at_work)
 sa.Index("uq_commands_one_waiting", commands.c.run_id, unique=True, sqlite_where=_waiting, postgresql_where=_waiting)
 
+step_samples = sa.Table(
+    "step_samples",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("first_step", sa.BigInteger, primary_key=True),
+    sa.Column("part", sa.Integer, primary_key=True),  # of the first step, where its samples are spread over several blocks
+    sa.Column("last_step", sa.BigInteger, nullable=False),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),  # a block of trainer_agent/wire/samples.py
+)
+
 command_keys = sa.Table(
     "command_keys",
     metadata,

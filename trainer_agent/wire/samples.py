@@ -141,6 +141,48 @@ def decode(block: bytes) -> list[StepRow]:
         NoBlock
     """
     try:
+        return _rows(*_unpacked(block))
+    except (struct.error, StopIteration, RuntimeError, OverflowError) as error:
+        raise NoBlock(f"{type(error).__name__}: {error}") from None
+
+
+def documents_in(block: bytes) -> frozenset[str]:
+    """The ids of documents in a block, without looking at its rows.
+
+    Raises:
+        NoBlock
+    """
+    names = _unpacked(block)[0]["documents"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise NoBlock("its header makes no sense")
+    return frozenset(names)
+
+
+def sample_planes(block: bytes) -> bytes:
+    """The column of samples as it is packed, for whoever reads it with more than Python; a check of the block's outline, too.
+
+    Raises:
+        NoBlock
+    """
+    header, data = _unpacked(block)
+    count, _, _ = _outline(header)
+    reader = _Reader(data)
+    reader.take(count)
+    counts, flags = reader.take(count), reader.take(count)
+    return reader.planes(_known(counts, flags, _KNOWS_SAMPLES))
+
+
+def part_of(block: bytes) -> int:
+    """Which part of its first row's step a block begins with.
+
+    Raises:
+        NoBlock
+    """
+    return _outline(_unpacked(block)[0])[2]
+
+
+def _unpacked(block: bytes) -> tuple[dict[str, object], memoryview]:
+    try:
         unpacker = zlib.decompressobj()
         raw = unpacker.decompress(block, MOST_RAW)
         if not unpacker.eof:
@@ -149,7 +191,7 @@ def decode(block: bytes) -> list[StepRow]:
         header = json.loads(raw[4 : 4 + length])
         if header["v"] != _VERSION:
             raise NoBlock(f"it has version {header['v']}")
-        return _rows(header, memoryview(raw)[4 + length :])
+        return header, memoryview(raw)[4 + length :]
     except (zlib.error, struct.error, KeyError, TypeError, IndexError, RecursionError, OverflowError, UnicodeError) as error:
         raise NoBlock(f"{type(error).__name__}: {error}") from None
     except ValueError as error:
@@ -174,19 +216,13 @@ def from_text(body: str) -> bytes:
 
 
 def _rows(header: dict[str, object], data: memoryview) -> list[StepRow]:
-    count, names, part = header["rows"], header["documents"], header["part"]
-    if not (isinstance(count, int) and 0 < count <= MOST_ROWS and isinstance(names, list) and isinstance(part, int)):
-        raise NoBlock("its header makes no sense")
-    if not all(isinstance(name, str) for name in names) or part < 0:
-        raise NoBlock("its header makes no sense")
+    count, names, part = _outline(header)
     reader = _Reader(data)
     steps, counts, flags = _summed(reader.take(count)), reader.take(count), reader.take(count)
     if sum(counts) > MOST_SAMPLES or not all(0 <= step <= HIGHEST_SAMPLE for step in steps):
         raise NoBlock("it holds more than a block may")
-    known = sum(size for size, flag in zip(counts, flags, strict=True) if flag & _KNOWS_SAMPLES)
-    samples = iter(_summed(reader.take(known)))
-    named = sum(size for size, flag in zip(counts, flags, strict=True) if flag & _KNOWS_DOCUMENTS)
-    documents = iter(reader.take(named))
+    samples = iter(_summed(reader.take(_known(counts, flags, _KNOWS_SAMPLES))))
+    documents = iter(reader.take(_known(counts, flags, _KNOWS_DOCUMENTS)))
     numbers = iter(reader.take(sum((flag & (_KNOWS_SAMPLES - 1)).bit_count() for flag in flags)))
     return [
         StepRow(
@@ -199,6 +235,19 @@ def _rows(header: dict[str, object], data: memoryview) -> list[StepRow]:
         )
         for place_of_row, (step, size, flag) in enumerate(zip(steps, counts, flags, strict=True))
     ]
+
+
+def _outline(header: dict[str, object]) -> tuple[int, list[str], int]:
+    count, names, part = header.get("rows"), header.get("documents"), header.get("part")
+    if not (isinstance(count, int) and 0 < count <= MOST_ROWS and isinstance(part, int) and 0 <= part <= MOST_RAW):
+        raise NoBlock("its header makes no sense")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise NoBlock("its header makes no sense")
+    return count, names, part
+
+
+def _known(counts: Sequence[int], flags: Sequence[int], what: int) -> int:
+    return sum(size for size, flag in zip(counts, flags, strict=True) if flag & what)
 
 
 def _flags(row: StepRow) -> int:
@@ -247,15 +296,19 @@ class _Reader:
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
 
-    def take(self, count: int) -> list[int]:
+    def planes(self, count: int) -> bytes:
         end = self._at + 8 * count
         planes = bytes(self._data[self._at : end])
         if len(planes) != 8 * count:
             raise NoBlock("it breaks off")
+        self._at = end
+        return planes
+
+    def take(self, count: int) -> list[int]:
+        planes = self.planes(count)
         mixed = bytearray(8 * count)
         for place in range(8):
             mixed[place::8] = planes[place * count : (place + 1) * count]
-        self._at = end
         return _little(array("Q", bytes(mixed))).tolist()
 
 

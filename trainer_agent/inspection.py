@@ -2,7 +2,8 @@
 
 Reads files and nothing else; knows no run and no verdict. Half-written files are found by what they say of themselves: the
 trainer writes in place, and a file that can be opened may still end early. All that can be said of a file's inside is taken from
-one pass over it (`scanning`); where its numbers lie it says itself (`tensor_files`), and what it is for its name (`layouts`).
+one pass over it (`scanning`, `far_scanning`); where its numbers lie it says itself (`tensor_files`), and what it is for its name
+(`layouts`).
 """
 
 import hashlib
@@ -19,9 +20,10 @@ from typing import Any
 import torch
 
 from . import layouts
+from .far_scanning import scan_all
 from .float_bits import can_count
 from .interrupts import let_pass
-from .scanning import CutShort, Scanned, scan
+from .scanning import CutShort, Region, Scanned
 from .tensor_files import Contents, Incomplete, read_safetensors, read_torch
 from .wire.messages import CheckpointFile, CheckpointSaved
 from .wire.vocabulary import CheckpointState
@@ -66,9 +68,11 @@ def inspect(save: Save) -> CheckpointSaved:
             contents, problem = check_whole(save.directory, save.step, save.world_size, earlier), ""
         except Incomplete as fault:
             contents, problem = {}, str(fault)
-        scanned = {name: _scan(path, contents.get(name)) for name, path in paths.items()}
+        scanned = scan_all({name: (path, _regions(contents.get(name))) for name, path in paths.items()})
     except Incomplete as fault:
         return replace(bare, problem=str(fault))
+    except CutShort as name:
+        return replace(bare, problem=f"{name} was cut off while it was read")
     except OSError as error:
         return replace(bare, problem=f"cannot be read: {error.strerror or error}")
     files = tuple(CheckpointFile(name, found.size_bytes, found.sha256) for name, found in scanned.items())
@@ -120,11 +124,8 @@ def _own_version() -> str:
         return "unknown"
 
 
-def _scan(path: Path, contents: Contents | None) -> Scanned:
-    try:
-        return scan(path, (contents.regions or ()) if contents is not None and can_count else ())
-    except CutShort:
-        raise Incomplete(f"{path.name} was cut off while it was read") from None
+def _regions(contents: Contents | None) -> tuple[Region, ...]:
+    return (contents.regions or ()) if contents is not None and can_count else ()
 
 
 def _count(part: str, names: Iterable[str], contents: Mapping[str, Contents], scanned: Mapping[str, Scanned]) -> int | None:
@@ -261,17 +262,16 @@ def changed_file(facts: CheckpointSaved, directory: Path, give_up: Callable[[], 
     Raises:
         Cancelled: `give_up`, asked between pieces, said so.
     """
-    for file in facts.files:
-        path = directory / file.path
-        try:
-            same = path.stat().st_size == file.size_bytes and scan(path, (), give_up).sha256 == file.sha256
-        except FileNotFoundError:
-            return f"{file.path} is missing"
-        except OSError as error:
-            return f"{file.path} cannot be read ({error.strerror or error})"
-        if not same:
-            return f"{file.path} has changed since it was saved"
-    return ""
+    try:
+        for file in facts.files:
+            if (directory / file.path).stat().st_size != file.size_bytes:
+                return f"{file.path} has changed since it was saved"
+        found = scan_all({file.path: (directory / file.path, ()) for file in facts.files}, give_up)
+    except OSError as error:
+        name = Path(error.filename or directory.name).name
+        return f"{name} is missing" if isinstance(error, FileNotFoundError) else f"{name} cannot be read ({error.strerror})"
+    changed = (file.path for file in facts.files if found[file.path].sha256 != file.sha256)
+    return next((f"{path} has changed since it was saved" for path in changed), "")
 
 
 # --- weights

@@ -5,10 +5,10 @@
         +--- withdrawn, dropped: whatever was found is forgotten ------+
 
 The manifest is the commit mark, so nothing that it speaks of may come to the disk after it. All of this is work that a training
-need not wait for; it is done at low priority, and what is to be read anew waits until nothing else does.
+need not wait for. The long part of it, the reading, is done by a process of low priority (see `far_scanning`); the thread itself
+has the usual one, since it shares the interpreter with the training. What is to be read anew waits until nothing else does.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -147,8 +147,6 @@ class Inspector:
     # --- in the thread
 
     def _run(self) -> None:
-        with suppress(OSError, AttributeError):  # on Linux this lowers the thread alone
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         while (job := self._next()) is not None:
             quietly(job)()
 

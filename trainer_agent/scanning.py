@@ -23,7 +23,7 @@ class Cancelled(Exception):  # noqa: N818  reads as what it says
 
 
 class CutShort(Exception):  # noqa: N818  reads as what it says
-    """The file ends inside what it is said to hold."""
+    """The file of this name ends inside what it is said to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def _pieces(file: Any, buffer: memoryview, length: int | None) -> Iterator[memor
         wanted = PIECE_BYTES if left is None else min(PIECE_BYTES, left)
         piece = buffer[: _fill(file, buffer[:wanted])]
         if left is not None and len(piece) < wanted:
-            raise CutShort
+            raise CutShort(Path(file.name).name)
         if not piece:
             return
         yield piece

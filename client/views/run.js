@@ -3,6 +3,7 @@ import { api } from "../api.js";
 import { createLoader } from "../loader.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
+import { ACTIVE } from "../commands.js";
 import { firing, remaining, worstAlert } from "../reducers.js";
 import { createLifeline } from "../charts/lifeline.js";
 import { createPanel } from "../charts/panel.js";
@@ -154,7 +155,12 @@ export function runView(host, id, shell) {
   const context = {
     run: () => run,
     left,
-    sent: () => {
+    // What was ordered shows at once; the next read says how far it is.
+    sent: (/** @type {any} */ command) => {
+      if (command && ACTIVE.has(command.state)) {
+        run = { ...run, [command.behind ? "waiting_command" : "command"]: command };
+        draw();
+      }
       void loader.load();
     },
     load: async (/** @type {string} */ name, /** @type {number} */ from, /** @type {number} */ to) =>

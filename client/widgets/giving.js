@@ -36,11 +36,11 @@ export function createGiver(context, redraw) {
       said = other ? `${t("dialog.other", { who: other.issued_by, what: commandName(other) })} ${t("dialog.nothing")}` : "";
     } catch (error) {
       const { detail, fix } = problemOf(error);
-      said = `${t(`command.${kind}`)}: ${detail}. ${fix}`.trim();
+      said = `${t(`command.${kind}`)}: ${[detail, fix].filter(Boolean).join("; ")}`;
+      context.sent();
     }
     sending = null;
     redraw();
-    context.sent();
   };
   const give = (/** @type {Kind} */ kind) => {
     const run = context.run();

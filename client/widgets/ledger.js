@@ -25,7 +25,7 @@ export function createLedger(host, runId) {
       "div",
       { class: "bar", "data-key": "fields" },
       form("show", "ledger-step", t("ledger.step"), step, t("ledger.show"), { inputmode: "numeric", class: "input short" }),
-      form("find", "ledger-what", t("ledger.find"), what, t("ledger.search"), { class: "input mono" }),
+      form("find", "ledger-what", t("ledger.find"), what, t("ledger.search"), { class: "input sought" }),
     );
   const result = () =>
     problemLine(problem) || (found && h("div", { class: "card pad found", "data-key": "found" }, picture(found)));

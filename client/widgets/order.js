@@ -16,7 +16,7 @@ import { commandName, problemLine, when } from "./parts.js";
 
 /**
  * @typedef {import("./dom.js").Child} Child
- * @typedef {{ run: () => any, left: () => number, sent: () => void, load: (name: string, from: number, to: number) => Promise<import("../series.js").Decoded> }} Context
+ * @typedef {{ run: () => any, left: () => number, sent: (command?: any) => void, load: (name: string, from: number, to: number) => Promise<import("../series.js").Decoded> }} Context
  * @typedef {{ redraw: () => void, close: () => void }} Opened
  * @typedef {{ label: string, narrow?: boolean, stop?: boolean, top: (run: any) => { title: string, intro: Child }, content: (run: any) => Child[],
  *   sum?: (run: any) => Child, send: (run: any) => string, close?: string, lacking?: (run: any) => string | null, body: (run: any) => any,
@@ -53,9 +53,10 @@ export function openOrder(context, wish) {
     redraw();
     try {
       const { command, created } = await api.command(context.run().run_id, { ...wish.body(context.run()), ...seen }, key);
-      context.sent();
-      if (created || (tries > 1 && command.issued_by === state.me?.name)) return dialog.close();
-      quicker = command;
+      const isOurs = created || (tries > 1 && command.issued_by === state.me?.name);
+      if (isOurs) dialog.close();
+      else quicker = command;
+      context.sent(command);
     } catch (error) {
       problem = problemOf(error);
       // Refused for good: what is sent next is another decision. A lost answer keeps its key, and so its order.
@@ -229,5 +230,6 @@ export const reasonField = (value) => [
 export async function giveNow(context, kind) {
   const run = context.run();
   const { command, created } = await api.command(run.run_id, { kind, ...asSeen(run) }, idempotencyKey());
+  context.sent(command);
   return created ? null : command;
 }

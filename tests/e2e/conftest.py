@@ -108,10 +108,15 @@ def session_state(site: Site, browser: Browser) -> dict:
 
 
 @pytest.fixture
-def page(site: Site, browser: Browser, session_state: dict) -> Iterator[Page]:
+def watched() -> Watched:
+    """What the page of this test did that a page must not do."""
+    return Watched()
+
+
+@pytest.fixture
+def page(site: Site, browser: Browser, session_state: dict, watched: Watched) -> Iterator[Page]:
     """A signed-in page whose behaviour is watched to its end."""
     context = browser.new_context(storage_state=session_state, base_url=site.url, viewport={"width": 1280, "height": 900})
-    watched = Watched()
     watched.follow(context)
     page = context.new_page()
     page.set_default_timeout(20_000)

@@ -93,6 +93,8 @@ class Watched:
 
     errors: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
+    refusals: set[int] = field(default_factory=set)
+    """Statuses that a test provokes; the browser counts each answer of them as an error."""
 
     def follow(self, context: BrowserContext) -> None:
         context.on("console", self._console)
@@ -100,5 +102,7 @@ class Watched:
         context.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
 
     def _console(self, message: ConsoleMessage) -> None:
+        if any(f"status of {status} " in message.text for status in self.refusals):
+            return
         if message.type in {"error", "warning"}:
             self.errors.append(f"{message.type}: {message.text} {message.location.get('url', '')}")

@@ -93,6 +93,29 @@ def test_stop_clicked_in_the_page_stops_at_the_next_step_with_a_checkpoint(site,
     assert site.run(training.run_id)["state"] == "stopped"
 
 
+def test_save_pause_and_resume_clicked_in_the_page_are_obeyed_by_a_real_training(site, train, page):
+    training = train("steered", step_seconds=0.1, save_steps=1000)
+    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 90)
+    page.goto(f"/runs/{training.run_id}")
+    poll("some steps", lambda: training.check_alive() or len(training.book("steps.jsonl")) > 5, 90)
+    page.locator(".actionbar > button[data-act=save]:not([aria-disabled=true])").click()
+    saved = poll("the save", lambda: ended(site, training.run_id, "save"), 60)
+    assert saved["state"] == "succeeded", saved["outcome"] + training.log.read_text()
+    assert (training.folder / f"checkpoint-{saved['step']}" / "model.safetensors").exists()
+    wait_for_sound(site, training, saved["step"])
+    expect(page.locator("section[data-key=checkpoints]")).to_contain_text("saved by hand")
+    page.locator(".actionbar > button[data-act=pause]:not([aria-disabled=true])").click()
+    paused = poll("the pause", lambda: ended(site, training.run_id, "pause"), 60)
+    assert paused["state"] == "succeeded", paused["outcome"] + training.log.read_text()
+    expect(page.locator(".state-cell .say")).to_contain_text("Paused")
+    last, heard = training.book("steps.jsonl")[-1]["step"], site.run(training.run_id)["heard_at"]
+    poll("a word of the paused run", lambda: training.check_alive() or site.run(training.run_id)["heard_at"] > heard)
+    assert training.book("steps.jsonl")[-1]["step"] == last
+    page.locator(".actionbar > button[data-act=resume]:not([aria-disabled=true])").click()
+    poll("the next steps", lambda: training.check_alive() or training.book("steps.jsonl")[-1]["step"] > last + 3, 60)
+    expect(page.locator(".state-cell .say")).to_contain_text("Running")
+
+
 def test_rollback_clicked_in_the_page_brings_everything_back_and_training_goes_on(site, train, page):
     training = train("back", step_seconds=0.1, save_steps=20)
     page.goto("/")

@@ -21,6 +21,7 @@ exception: a rollback that broke off in the middle (`HalfLoaded`), because nothi
 
 import atexit
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,12 +38,14 @@ from .loop_open import Settings
 from .loop_run import Driver
 from .loop_state import HalfLoaded, State
 from .policy import Policy
+from .samples import DocumentOf
 from .wire import series
 from .wire.messages import Scalar
 
 __all__ = ["HalfLoaded", "Run", "watch"]
 
 _open: "set[Run]" = set()
+_ending = threading.Lock()
 
 
 def watch(
@@ -137,6 +140,15 @@ class Run:
         return self._driver.stopped
 
     @property
+    def weight(self) -> float:
+        """What the loss of the batch under way counts: 1, but in a step that has lost batches to an exclude.
+
+        There the mean is over the batches that are left, so they count more than 1; one that was left empty is a stand-in, to be
+        run so that no rank waits for another, and counts 0: its gradients are dropped, whatever they are.
+        """
+        return self._driver.weight
+
+    @property
     def max_grad_norm(self) -> float | None:
         """The clipping that a rollback ordered, None without one. It is applied before each update, after the script's own."""
         return self._driver.max_grad_norm
@@ -157,12 +169,26 @@ class Run:
         loop_facts.check_count("max_steps", max_steps, least=0)
         return self._driver.over_steps(max_steps, random_batches=random_batches)
 
-    def batches(self, loader: Iterable[Any], max_steps: int | None = None, *, epochs: int | None = None) -> Iterator[Any]:
+    def batches(
+        self,
+        loader: Iterable[Any],
+        max_steps: int | None = None,
+        *,
+        epochs: int | None = None,
+        weighted: bool = False,
+        document_of: DocumentOf = None,
+    ) -> Iterator[Any]:
         """In place of the loops over epochs and loader: batch after batch, `epochs` times or up to `max_steps` steps in all.
 
         A step is over with the iteration in which `step_ended` is called. With objects that accelerate has prepared it is called
         in each iteration, and counts where the gradients are synchronised. The loader is told each epoch by `set_epoch`, if it
         has that. After a rollback it goes back to the batch where the checkpoint was, in the same order.
+
+        Args:
+            weighted: the script multiplies the loss of each batch by `run.weight` before its backward pass. Then a rollback can
+                leave samples out also where a step is made of several batches, on one rank or on several.
+            document_of: the key under which an item of the data names its document, or a function from a sample's number to the
+                id; None looks for `document_id`.
 
         Raises:
             TypeError: the loader cannot begin again, as an iterator cannot.
@@ -173,7 +199,7 @@ class Run:
             )
         loop_facts.check_count("max_steps", max_steps, least=0)
         loop_facts.check_count("epochs", epochs, least=0)
-        return self._driver.over_batches(loader, max_steps, epochs)
+        return self._driver.over_batches(loader, max_steps, epochs, weighted=weighted, document_of=document_of)
 
     @quietly
     def step_ended(self, loss: Any = None, grad_norm: Any = None) -> None:
@@ -203,6 +229,16 @@ class Run:
         """Saves a checkpoint: at the end of the step under way, or now when there is none."""
         self._driver.save_soon()
 
+    @quietly
+    def saved(self, directory: str | os.PathLike[str]) -> None:
+        """Says that the script has written a checkpoint itself, to a folder of its own in `output_dir`.
+
+        It is inspected, and shown with its verdict. A rollback can take it if it holds all that a rollback needs, the random
+        states and the place in the data included; mostly it does not, and the page says what is missing. LossGuard never
+        removes it. Of several ranks all may call this, or rank 0 alone.
+        """
+        self._driver.given(Path(directory))
+
     def end(self) -> None:
         """The run is over: finished, or stopped where it was. A second call does nothing."""
         self._end(None)
@@ -214,8 +250,12 @@ class Run:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        if self in _open and os.getpid() == self._pid:
+        if os.getpid() != self._pid:
+            return  # a forked child, which must not wait for a lock either
+        with _ending:
+            is_first = self in _open
             _open.discard(self)
+        if is_first:
             try:
                 self._driver.end(error)
             except Exception as problem:

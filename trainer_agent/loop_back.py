@@ -8,6 +8,7 @@ Nothing here knows the session: what is decided comes as a target.
 """
 
 from . import loop_rng
+from .data_plan import Cut
 from .interrupts import let_pass
 from .loop_data import Draws
 from .loop_folder import Folder
@@ -57,8 +58,9 @@ class Back:
         try:
             if target is not None and self._ranks.leads:
                 self._folder.point_to(target.directory)
-            if target is not None and target.cut is not None and kind == Draws.kind:
-                self._jumps.add(target.cut.start - 1, loop_rng.capture())
+            cut = next((change for change in target.changes if isinstance(change, Cut)), None) if target is not None else None
+            if cut is not None and kind == Draws.kind:
+                self._jumps.add(cut.start - 1, loop_rng.capture())
         except Exception as error:
             let_pass(error)
             return f"where to go on from cannot be noted down: {error}"

@@ -9,7 +9,7 @@ an exclude takes out makes an epoch shorter, and moves no place.
 """
 
 import json
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -20,10 +20,11 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from . import loop_rng
+from . import samples as samples_of
 from .data_plan import CannotSkip, Changes, Cut, DataPlan, Exclusion
 from .leaving_out import exclusion, named_samples
 from .planned import Planned, dealing_of, install
-from .samples import DocumentOf
+from .samples import DocumentOf, Ids
 from .voice import Voice
 
 END = object()
@@ -31,6 +32,7 @@ END = object()
 
 NO_EPOCH = -1
 """Of cuts that are steps, not batches of a loader."""
+_DRAWN = "the script takes its batches itself, so samples cannot be left out of them; use run.batches(loader), or data = skip"
 TO_THE_END = 1 << 60
 """More batches than an epoch has."""
 MOST_PLACES = 100_000
@@ -65,6 +67,9 @@ class Feed(Protocol):
     def note(self, step: int) -> None:
         """A step is done."""
 
+    def let_go(self) -> None:
+        """The loop is over."""
+
     def cut(self, first: int, last: int) -> Changes:
         """The data of the steps `first` .. `last`, to be passed over from now on.
 
@@ -88,6 +93,13 @@ class Feed(Protocol):
             CannotSkip
         """
 
+    def check_exclude(self, world_size: int) -> None:
+        """Whether samples can be left out at all.
+
+        Raises:
+            CannotSkip
+        """
+
 
 class Draws:
     """The script draws its batches itself; all that LossGuard can do is bring the random state back."""
@@ -96,7 +108,7 @@ class Draws:
     weight = 1.0
 
     def __init__(self, *, random_batches: bool) -> None:
-        self._random_batches = random_batches
+        self.random_batches = random_batches
         self._step = 0
 
     def take(self, step: int) -> int:
@@ -114,9 +126,12 @@ class Draws:
         """Keeps the step."""
         self._step = step
 
+    def let_go(self) -> None:
+        """Nothing to do."""
+
     def cut(self, first: int, last: int) -> Changes:
         """The draws from `first` on. They end where the training stands: later ones have not been drawn yet."""
-        if not self._random_batches:
+        if not self.random_batches:
             raise CannotSkip(
                 "the script takes its batches itself; say run.steps(..., random_batches=True) if it draws them at random"
             )
@@ -134,9 +149,12 @@ class Draws:
     ) -> Exclusion:
         """Never: what the script draws is not known before it is drawn."""
         del samples, documents, epoch, place, world_size
-        raise CannotSkip(
-            "the script takes its batches itself, so samples cannot be left out of them; use run.batches(loader), or data = skip"
-        )
+        raise CannotSkip(_DRAWN)
+
+    def check_exclude(self, world_size: int) -> None:
+        """Never."""
+        del world_size
+        raise CannotSkip(_DRAWN)
 
 
 class Batches:
@@ -160,6 +178,13 @@ class Batches:
         self._given = 0
         self._places: dict[int, tuple[int, int]] = {}
         self._taken = self._most_taken = 0
+        self._ids: Ids | None = None
+        self.see: Callable[[Ids | None], None] = lambda _: None
+        """Told the samples of each batch that the script gets."""
+
+    def let_go(self) -> None:
+        """The loader as the script made it."""
+        samples_of.uninstall(self._loader)
 
     def take(self, step: int) -> Any:
         """The next batch that is not passed over. An epoch without any batch is the end."""
@@ -168,6 +193,8 @@ class Batches:
             batch = self._next()
             if batch is not END and not self._is_cut():
                 self._taken += 1
+                if self.weight:
+                    self.see(self._ids)
                 return batch
             if batch is END and not self._batches:
                 return END
@@ -179,7 +206,7 @@ class Batches:
         if self._iterator is None:
             self._open()
         assert self._iterator is not None
-        batch = next(self._iterator, END)
+        batch, self._ids = samples_of.take(next(self._iterator, END))
         if batch is not END:
             place = self._batches if self._planned is None else self._planned.place_of(self._given)
             self._batches = (self._batches if place is None else place) + 1
@@ -201,6 +228,7 @@ class Batches:
         self._iterator, self._given = iter(self._loader), 0
 
     def _follow_plan(self) -> None:
+        samples_of.install(self._loader, self._document_of)
         accumulation = self._plan.exclusions[-1].accumulation if self._plan.exclusions else 1
         try:
             self._planned = install(self._loader, self._plan, accumulation, fills=False)
@@ -267,9 +295,8 @@ class Batches:
         self, samples: tuple[int, ...], documents: tuple[str, ...], epoch: int, place: int, world_size: int
     ) -> Exclusion:
         """Without weights, only where no step is made of several batches, of which some might be left empty."""
+        self.check_exclude(world_size)
         dealing, accumulation = dealing_of(self._loader), self._step_size()
-        if dealing.world_size != world_size:
-            raise CannotSkip("each rank draws an order of its own, so no rank knows whether a step is left empty on the others")
         if dealing.world_size * accumulation > 1 and not self._weighted:
             raise CannotSkip(
                 f"a step is made of {dealing.world_size * accumulation} batches, some of which may be left empty: multiply the "
@@ -278,6 +305,15 @@ class Batches:
         dataset = getattr(self._loader, "base_dataloader", self._loader).dataset
         found = named_samples(samples, documents, dataset, self._document_of, self._plan.excluded)
         return exclusion(found, documents, epoch, place, accumulation)
+
+    def check_exclude(self, world_size: int) -> None:
+        """Whether samples can be left out of the batches of this loader at all.
+
+        Raises:
+            CannotSkip
+        """
+        if dealing_of(self._loader).world_size != world_size:
+            raise CannotSkip("each rank draws an order of its own, so no rank knows whether a step is left empty on the others")
 
     def _step_size(self) -> int:
         """Of how many batches of this rank a step is made."""

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .data_plan import CannotSkip, Changes, Exclusion
-from .loop_data import Feed
+from .loop_data import Draws, Feed
+from .wire.vocabulary import DataMode
+
+NOT_FIRST = "only in the first loop of a script is it known which batches a step was made of"
 
 
 class LoopSource:
@@ -40,7 +43,22 @@ class LoopSource:
         """
         return self._known().leave_out(samples, documents, epoch, place, self._world_size)
 
+    def modes(self) -> tuple[tuple[DataMode, ...], str]:
+        """What a rollback of the loop under way can do with its data, and why it cannot do more; empty where it can do all."""
+        feed = self._feed()
+        if self._loop() > 1:
+            return (DataMode.REPLAY,), NOT_FIRST
+        if isinstance(feed, Draws):
+            why = "the script takes its batches itself (run.steps), so what is in them is not known"
+            more = "; of random ones it could pass over a window, where it says random_batches=True"
+            return ((DataMode.REPLAY, DataMode.SKIP), why) if feed.random_batches else ((DataMode.REPLAY,), why + more)
+        try:
+            feed.check_exclude(self._world_size)
+        except CannotSkip as reason:
+            return (DataMode.REPLAY, DataMode.SKIP), str(reason)
+        return tuple(DataMode), ""
+
     def _known(self) -> Feed:
         if self._loop() > 1:
-            raise CannotSkip("only in the first loop of a script is it known which batches a step was made of")
+            raise CannotSkip(NOT_FIRST)
         return self._feed()

@@ -128,7 +128,9 @@ def test_a_checkpoint_of_another_model_is_refused_by_name(taped, tmp_path):
         other.watch(tmp_path, resume=True)
 
 
-def test_old_checkpoints_make_room_but_never_the_newest_that_is_fit(taped, tmp_path):
+def test_old_checkpoints_make_room_but_three_that_are_fit_are_kept(taped, tmp_path):
+    """Spread as far as they go: their steps are closer together than trouble is long, so the oldest and the newest are among them."""
+
     def wait():
         until(lambda: all((path / MANIFEST).exists() for path in tmp_path.glob("checkpoint-*")))
 
@@ -139,9 +141,11 @@ def test_old_checkpoints_make_room_but_never_the_newest_that_is_fit(taped, tmp_p
         training.draws(run.steps(14), run)
     kept = names(tmp_path)
     assert {"checkpoint-8", "checkpoint-14"} <= kept  # 10, 12, 14 were saved while the loss was NaN
-    assert len(kept) <= 4
+    assert len(kept) <= 5
+    assert len(kept & {"checkpoint-2", "checkpoint-4", "checkpoint-6", "checkpoint-8"}) >= 3
     gone = {facts.checkpoint_id for facts in taped.checkpoints if facts.state is CheckpointState.DELETED}
-    assert {"checkpoint-2", "checkpoint-4"} <= gone
+    assert gone
+    assert not gone & kept
 
 
 def test_a_save_that_fails_costs_that_checkpoint_and_no_more(taped, tmp_path, monkeypatch, capsys):

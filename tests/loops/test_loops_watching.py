@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -64,7 +65,7 @@ def test_the_numbers_of_each_step_are_those_of_the_script(taped, tmp_path):
     assert set(taped.series(series.LOSS_SCALE)) == set(range(1, 8))
     assert set(taped.series(series.STEP_SECONDS)) == set(range(1, 8))
     start = taped.monitor.start
-    assert (start.integration, start.total_steps, start.capabilities) == ("loop", 7, (CommandKind.STOP, CommandKind.ROLLBACK))
+    assert (start.integration, start.total_steps, start.capabilities) == ("loop", 7, tuple(CommandKind))
     assert start.attributes["optimizer"] == "AdamW"
     assert start.attributes["parameters"] == sum(p.numel() for p in training.model.parameters())
     assert taped.end.reason is EndReason.FINISHED
@@ -264,7 +265,7 @@ def test_without_a_block_the_run_ends_with_its_process(tmp_path):
 # --- harm
 
 
-CALLS = ("begin", "segment_begins", "step_ended", "saved", "log", "inspected", "take_target", "set_phase", "finished", "end")
+CALLS = ("begin", "segment_begins", "step_ended", "saved", "log", "given", "save_over", "take_target", "set_phase", "finished", "end")
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -280,6 +281,7 @@ def test_no_error_of_ours_reaches_the_script(taped, tmp_path, monkeypatch, call,
     with training.watch(tmp_path, save_every=2, keep=1) as run:
         training.draws(run.steps(8), run)
         run.log({"eval/loss": 1.0})
+        run.saved(shutil.copytree(tmp_path / "checkpoint-8", tmp_path / "own"))
     assert training.losses[:6] == straight.losses[:6]
     assert len(training.losses) >= 8
     assert (tmp_path / "checkpoint-8").is_dir()

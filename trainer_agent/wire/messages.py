@@ -69,6 +69,9 @@ class SegmentStarted:
     checkpoint_id: str | None = None
     attributes: dict[str, Scalar] = field(default_factory=dict)
     """What is different from now on: data mode, skipped window, max_grad_norm."""
+    data_modes: tuple[DataMode, ...] | None = None
+    """What a rollback can do with the data from now on, where only the loop that has begun tells; None: as the run start said."""
+    data_modes_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

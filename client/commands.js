@@ -39,10 +39,9 @@ function refusal(run, kind) {
   if (ENDED.has(run.state)) return { key: "why.ended", values: { state: run.state } };
   if (run.state === "created") return { key: "why.created" };
   if (!(run.capabilities ?? []).includes(kind)) return run.incapable_because || { key: "why.incapable" };
+  if (run.waiting_command) return { key: "why.other", values: { what: "stop" } }; // it comes after the one that runs
   const active = run.command;
-  if (run.waiting_command) return { key: `why.active.stop` }; // it comes after the one that runs
-  if (active && active.kind === kind) return { key: `why.active.${kind}` };
-  if (active && kind !== "stop") return { key: "why.other", values: { what: active.kind } };
+  if (active && (kind !== "stop" || active.kind === "stop")) return { key: "why.other", values: { what: active.kind } };
   if (kind === "rollback" && !run.proposal?.target) return { key: "why.no_sound" };
   if (kind === "save" && phaseNow(run) === "holding") return { key: "why.dead" };
   return null;

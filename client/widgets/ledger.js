@@ -18,7 +18,7 @@ export function createLedger(host, runId) {
     asked = 0;
   /** @type {any} */ let found = null;
   /** @type {any} */ let problem = null;
-  const draw = () => patch(host, [section("samples", t("ledger"), about(), fields(), result())]);
+  const draw = () => patch(host, [section("ledger", t("ledger"), about(), fields(), result())]);
   const about = () => h("span", { class: "quiet" }, t("ledger.about"));
   const fields = () =>
     h(
@@ -120,19 +120,21 @@ function picture(found) {
     h(
       "p",
       { class: "places" },
-      found.steps.slice(0, MOST_STEPS).map(place),
+      found.steps
+        .slice(0, MOST_STEPS)
+        .map((/** @type {any} */ at) => place(at, Math.max(...found.steps.map((/** @type {any} */ s) => s.segment)))),
       count > MOST_STEPS && h("span", { class: "quiet" }, t("ledger.more", { count: count - MOST_STEPS })),
       found.truncated && h("span", { class: "quiet" }, t("ledger.truncated")),
     ),
   ];
 }
 
-/** A step it went into; one that a rollback left behind says so. @param {any} at */
-const place = (at) =>
+/** A step it went into; of an earlier segment it says so, and where a rollback left it behind. @param {any} at @param {number} newest segment */
+const place = (at, newest) =>
   h(
     "button",
     { class: "btn small", "data-act": "step", "data-id": at.step, "data-key": `${at.segment}/${at.step}/${at.rank}` },
-    t("ledger.of", { step: at.step, segment: at.segment }),
+    at.segment === newest ? at.step : t("ledger.of", { step: at.step, segment: at.segment }),
     at.superseded && h("span", { class: "quiet" }, t("ledger.superseded")),
   );
 

@@ -197,7 +197,7 @@ def test_what_went_into_a_step_and_where_a_document_was_seen_are_found(agent, pa
     page.goto(f"/runs/{agent.run_id}")
     page.locator("#ledger-step").fill("24")
     page.locator("form[data-form=show] button").click()
-    found = page.locator("#samples .found")
+    found = page.locator("#ledger .found")
     expect(found).to_contain_text("24, 48")
     expect(found).to_contain_text(f"{OTHER}, {CULPRIT}")
     page.locator("#ledger-what").fill(OTHER)

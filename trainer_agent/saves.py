@@ -60,6 +60,7 @@ class Saves:
         """Whether a save is not yet known to be over on every rank."""
         self._coming: int | None = None
         self._is_made_anew = False
+        self._voice = Voice()
         self._old: dict[str, tuple[Path, CheckpointSaved | None]] = {}
         """By id: older ones of this run that were moved out of the way, until the new one has been inspected."""
 
@@ -121,7 +122,7 @@ class Saves:
             self._old[directory.name] = (aside, facts)
         else:
             where = f"{directory} of another run lies where this one saves"
-            Voice().once("another run", f"{where}: it is kept as {aside.name}, and so is each further one")
+            self._voice.once("another run", f"{where}: it is kept as {aside.name}, and so is each further one")
         self._is_made_anew = not directory.exists()
 
     def _moved(self, directory: Path, *, is_own: bool) -> Path | None:
@@ -130,7 +131,7 @@ class Saves:
         try:
             return set_aside(directory, is_own=is_own)
         except OSError as error:
-            Voice().once("aside", f"{directory} cannot be moved out of the way ({error.strerror}); the save writes over it")
+            self._voice.once("aside", f"{directory} cannot be moved out of the way ({error.strerror}); the save writes over it")
             return None
 
     def failed(self) -> None:
@@ -153,7 +154,7 @@ class Saves:
             elif removes:
                 self.rotation.trash.burn(bury(directory))
         except OSError as error:
-            Voice().once("unfinished", f"what a failed save left in {directory} cannot be removed: {error.strerror}")
+            self._voice.once("unfinished", f"what a failed save left in {directory} cannot be removed: {error.strerror}")
         if aside is not None and facts is not None:
             self.catalogue.add(facts)
             self._inspector.keep(facts.checkpoint_id)

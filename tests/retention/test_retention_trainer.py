@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from retention_kit import At, HalfTrainer, Rows, checkpoints, content, is_of, names, tape, trainer, until
-from transformers import Trainer, TrainerCallback
+from retention_kit import At, HalfTrainer, Inspected, Rows, checkpoints, content, is_of, names, tape, trainer, until
+from transformers import Trainer
 
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.inspection import MANIFEST
@@ -19,21 +19,6 @@ from trainer_agent.wire.vocabulary import CheckpointState, DataMode
 @pytest.fixture
 def taped(monkeypatch, tmp_path):
     return tape(monkeypatch, tmp_path)
-
-
-class Limits(TrainerCallback):
-    """The limit that the Trainer sees at each of its saves; waits until what was saved is inspected, as at a real pace."""
-
-    def __init__(self, taped=None):
-        self.seen, self.saved, self.taped = [], 0, taped
-
-    def on_save(self, args, state, control, **kwargs):
-        self.seen.append(args.save_total_limit)
-        self.saved = state.global_step
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        if self.taped is not None and self.saved:
-            until(lambda: self.saved in [each.step for each in self.taped.checkpoints], 10)
 
 
 class Judged(Trainer):
@@ -48,11 +33,11 @@ class Judged(Trainer):
 
 
 def test_three_sound_ones_stay_whatever_the_limit_and_the_limit_is_given_back(taped, tmp_path):
-    seen = Limits(taped)
+    seen = Inspected(taped)
     made = trainer(tmp_path, seen, max_steps=12, save_steps=2, save_total_limit=1)
     guarded_train(made)
     assert checkpoints(tmp_path) == [2, 4, 12]
-    assert seen.seen == [None] * 6
+    assert seen.limits == [None] * 6
     assert made.args.save_total_limit == 1
     assert taped.monitor.start.attributes["save_total_limit"] == 1
     deleted = [each for each in taped.checkpoints if each.state is CheckpointState.DELETED]
@@ -67,11 +52,11 @@ def test_without_a_limit_nothing_is_ever_removed(taped, tmp_path):
 
 
 def test_the_callback_alone_takes_the_limit_over_too(taped, tmp_path):
-    seen = Limits(taped)
+    seen = Inspected(taped)
     made = trainer(tmp_path, seen, LossGuardCallback(), max_steps=10, save_steps=2, save_total_limit=1)
     made.train()
     assert checkpoints(tmp_path) == [2, 4, 10]
-    assert seen.seen == [None] * 5
+    assert seen.limits == [None] * 5
     assert made.args.save_total_limit == 1
 
 
@@ -93,7 +78,7 @@ def test_of_a_run_that_dies_the_sound_ones_survive(taped, tmp_path, policy):
         with torch.no_grad():
             next(model.parameters()).fill_(float("nan"))
 
-    guarded_train(trainer(tmp_path, At(7, poison), Limits(), max_steps=14, save_steps=2, save_total_limit=1), policy)
+    guarded_train(trainer(tmp_path, At(7, poison), Inspected(), max_steps=14, save_steps=2, save_total_limit=1), policy)
     assert checkpoints(tmp_path)[:3] == [2, 4, 6]
     assert len(checkpoints(tmp_path)) == (4 if policy.on_dead == "continue" else 3)
 
@@ -102,7 +87,7 @@ def test_the_best_stays_and_is_loaded_at_the_end(taped, tmp_path):
     """The Trainer with this limit removes all but the best at its end, sound ones too."""
     made = trainer(
         tmp_path,
-        Limits(taped),
+        Inspected(taped),
         kind=Judged,
         eval_dataset=Rows(8),
         max_steps=12,
@@ -162,7 +147,7 @@ def test_a_new_run_in_an_old_folder_keeps_its_own_and_touches_nothing_of_the_old
     (out / "checkpoint-900-tmp").mkdir()
     (out / "tmp-checkpoint-800").mkdir()
     before = content(out)
-    guarded_train(trainer(out, Limits(taped), max_steps=10, save_steps=2, save_total_limit=1))
+    guarded_train(trainer(out, Inspected(taped), max_steps=10, save_steps=2, save_total_limit=1))
     run_id = taped.monitor.start.run_id
     own = {name for name in names(out) if is_of(run_id, out / name)}
     assert own == {"checkpoint-2", "checkpoint-4", "checkpoint-10"}
@@ -195,11 +180,11 @@ def test_a_checkpoint_of_another_run_at_the_same_step_is_moved_aside_whole(taped
 
 def test_a_link_is_neither_followed_nor_removed(taped, tmp_path):
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
-    guarded_train(trainer(out, Limits(taped), max_steps=4, save_steps=2))
+    guarded_train(trainer(out, Inspected(taped), max_steps=4, save_steps=2))
     shutil.move(out / "checkpoint-2", elsewhere)
     (out / "checkpoint-2").symlink_to(elsewhere)
     before = content(elsewhere)
-    again = trainer(out, Limits(taped), max_steps=14, save_steps=2, save_total_limit=1)
+    again = trainer(out, Inspected(taped), max_steps=14, save_steps=2, save_total_limit=1)
     guarded_train(again, resume_from_checkpoint=str(out / "checkpoint-4"))
     assert content(elsewhere) == before
     assert (out / "checkpoint-2").is_symlink()
@@ -225,7 +210,7 @@ def test_what_was_saved_again_after_a_rollback_takes_the_place_of_the_old_one(ta
     def back(**_):
         taped.rollback(4, data=DataMode.REPLAY)
 
-    guarded_train(trainer(tmp_path, Limits(), At(9, back), max_steps=12, save_steps=2, save_total_limit=2))
+    guarded_train(trainer(tmp_path, Inspected(), At(9, back), max_steps=12, save_steps=2, save_total_limit=2))
     until(lambda: not list(tmp_path.glob(".lossguard-old-*")))
     assert not list(tmp_path.glob(".lossguard-trash-*"))
     held = {
@@ -241,9 +226,9 @@ def test_a_pin_is_obeyed_and_survives_a_restart_without_a_server(taped, tmp_path
     def pin(**_):
         taped.monitor._on_reply(Reply(1, verdicts=(Verdict("checkpoint-6", CheckpointState.SOUND, "", pinned=True),)))
 
-    guarded_train(trainer(tmp_path, Limits(taped), At(8, pin), max_steps=12, save_steps=2, save_total_limit=1))
+    guarded_train(trainer(tmp_path, Inspected(taped), At(8, pin), max_steps=12, save_steps=2, save_total_limit=1))
     assert checkpoints(tmp_path) == [2, 4, 6, 12]
-    again = trainer(tmp_path, Limits(taped), max_steps=80, save_steps=10, save_total_limit=1)
+    again = trainer(tmp_path, Inspected(taped), max_steps=80, save_steps=10, save_total_limit=1)
     guarded_train(again, resume_from_checkpoint=str(tmp_path / "checkpoint-12"))
     assert 6 in checkpoints(tmp_path)
     assert checkpoints(tmp_path)[-1] == 80
@@ -251,5 +236,7 @@ def test_a_pin_is_obeyed_and_survives_a_restart_without_a_server(taped, tmp_path
 
 
 def test_a_training_in_half_precision_rotates_as_well(taped, tmp_path):
-    guarded_train(trainer(tmp_path, Limits(taped), kind=HalfTrainer, fp16=True, max_steps=10, save_steps=2, save_total_limit=1))
+    guarded_train(
+        trainer(tmp_path, Inspected(taped), kind=HalfTrainer, fp16=True, max_steps=10, save_steps=2, save_total_limit=1)
+    )
     assert checkpoints(tmp_path) == [2, 4, 10]

@@ -129,7 +129,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_name(taped, tmp_path):
 
 
 def test_old_checkpoints_make_room_but_three_that_are_fit_are_kept(taped, tmp_path):
-    """Spread as far as they go: their steps are closer together than trouble is long, so the oldest and the newest are among them."""
+    """Spread as far as they go, because all of their steps are closer together than trouble is long."""
 
     def wait():
         until(lambda: all((path / MANIFEST).exists() for path in tmp_path.glob("checkpoint-*")))

@@ -265,7 +265,19 @@ def test_without_a_block_the_run_ends_with_its_process(tmp_path):
 # --- harm
 
 
-CALLS = ("begin", "segment_begins", "step_ended", "saved", "log", "given", "save_over", "take_target", "set_phase", "finished", "end")
+CALLS = (
+    "begin",
+    "segment_begins",
+    "step_ended",
+    "saved",
+    "log",
+    "given",
+    "save_over",
+    "take_target",
+    "set_phase",
+    "finished",
+    "end",
+)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -206,7 +206,8 @@ class _Taking:
                 return
             if is_newest:
                 self._set(segment=wire.segment, step=wire.from_step)
-                run_store.update(self.connection, self.run.run_id, {"latest": {}})  # they are of steps left behind
+                # the latest values are of steps left behind
+                run_store.update(self.connection, self.run.run_id, {"latest": {}, **_data_modes(wire)})
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
         if self.life.rank == 0:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
@@ -271,6 +272,11 @@ class _Taking:
 def _tells_of_death(wire: Record) -> bool:
     """Whether it is the end of a process in the words of another, which found what it left."""
     return isinstance(wire, RunEnded) and was_called_killed(wire.detail)
+
+
+def _data_modes(wire: SegmentStarted) -> dict[str, object]:
+    """What a rollback can do with the data from now on, where it is known only now."""
+    return {} if wire.data_modes is None else {"data_modes": wire.data_modes, "data_modes_because": wire.data_modes_because}
 
 
 def _said(wire: SegmentStarted) -> dict[str, object]:

@@ -8,7 +8,7 @@ from server.store import events as event_store
 from server.store import runs as run_store
 from trainer_agent.wire.codec import check_batch, decode, encode
 from trainer_agent.wire.messages import Batch, EndReason, Numbered, RunEnded, RunStart, SegmentStarted, Unable
-from trainer_agent.wire.vocabulary import CommandKind, RunState, SegmentCause
+from trainer_agent.wire.vocabulary import CommandKind, DataMode, RunState, SegmentCause
 
 
 @pytest.fixture
@@ -78,3 +78,14 @@ def test_what_an_earlier_process_of_a_rank_left_is_told_where_that_process_was(b
     newer, older = (row.event for row in event_store.newest(begun, "r", {EventType.RUN_RANK_FAILED}))
     assert (older.segment, older.step, older.data["text"]) == (1, 7, "An earlier process of rank 1 failed: killed")
     assert (newer.segment, newer.data["text"]) == (2, "Rank 1 failed: ValueError")
+
+
+def test_what_a_rollback_can_do_with_the_data_is_told_when_the_loop_begins(begun, now):
+    """A hand-written loop says only then where its batches come from; another rank is not asked, nor an older segment."""
+    can = (DataMode.REPLAY, DataMode.SKIP)
+    said = SegmentStarted(2, 4, SegmentCause.RESTART, 0.0, data_modes=can, data_modes_because="drawn at random")
+    say(begun, now, said)
+    run = run_store.get(begun, "r")
+    assert (run.data_modes, run.data_modes_because) == (can, "drawn at random")
+    say(begun, now, SegmentStarted(2, 4, SegmentCause.RESTART, 0.0, data_modes=()), rank=1, incarnation="j")
+    assert run_store.get(begun, "r").data_modes == can

@@ -47,7 +47,7 @@ class InboxState:
     known: tuple[str, ...] = ()
     """Ids of every command seen, oldest first."""
     before: int | None = None
-    """The segment that this process has found, where it is still in the first one of its own."""
+    """A process that goes on with a run: commands for segments up to this one were made before its loop began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ def step(state: InboxState, given: Input, now: float) -> Outcome:
 
 
 def _move(state: InboxState, moved: Moved) -> Outcome:
-    found = state.segment if moved.begins and state.segment != moved.segment else None
-    following = replace(state, segment=moved.segment, before=found)
+    before = state.segment if moved.begins and state.segment < moved.segment else None
+    following = replace(state, segment=moved.segment, before=before)
     kept = tuple(Held(_addressed(following, held.command), held.deadline) for held in following.waiting)
     following = replace(following, waiting=kept)
     return _sift(following, lambda held: _misdirected(following, held.command))
@@ -115,7 +115,8 @@ def _move(state: InboxState, moved: Moved) -> Outcome:
 
 def _addressed(state: InboxState, command: Command) -> Command:
     """The command for the segment of now, where it was made before the loop of this process began."""
-    if state.before is None or command.segment != state.before or command.incarnation != state.incarnation:
+    is_early = state.before is not None and command.segment <= state.before and command.segment < state.segment
+    if not is_early or command.incarnation != state.incarnation:
         return command
     payload = command.rollback
     payload = payload if payload is None else replace(payload, new_segment=state.segment + 1)

@@ -106,6 +106,11 @@ class Monitor:
             self._voice.say("begin", f"could not start ({type(error).__name__}: {error}); this run is not watched")
             self._void()
 
+    def goes_on_with(self, segment: int) -> None:
+        """The run was in this segment when its last process ended. To be called before `begin`."""
+        self.segment = segment
+        self._inbox = inbox.InboxState(self.start.incarnation, segment, before=segment)
+
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Takes the numbers of one step, plain floats; anything else is dropped and counted later. Thread: training."""
         try:

@@ -130,6 +130,7 @@ class Session:
         self._saves.clean()
         if self._identity.is_restart:
             self._saves.load()
+            self._monitor.goes_on_with(self._identity.last_segment)
         if self._ranks.leads:
             self._monitor.at_verdicts = lambda known: self._journal.note_anyway(Judged(tuple(known.values())))
         self._monitor.begin()

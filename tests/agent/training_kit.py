@@ -165,6 +165,8 @@ class Tape:
     monitors: list["TapedMonitor"] = field(default_factory=list)
     points: list[tuple[int, int, dict[str, float]]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
+    receipts: list[Report] = field(default_factory=list)
+    """What the inbox said of commands, and the training never saw or did not begin."""
     phases: list[Phase] = field(default_factory=list)
 
     @property
@@ -196,15 +198,15 @@ class Tape:
         (end,) = self.of(RunEnded)
         return end
 
-    def command(self, kind: CommandKind, name: str = "c1", **rollback: Any) -> None:
+    def command(self, kind: CommandKind, name: str = "c1", value: float | None = None, **rollback: Any) -> None:
         """A command comes from the server, made for the process and segment of now."""
         at = self.monitor
         payload = RollbackPayload(**{"new_segment": at.segment + 1} | rollback) if rollback else None
-        command = Command(name, kind, at.start.incarnation, at.segment, 600.0, 600.0, rollback=payload)
+        command = Command(name, kind, at.start.incarnation, at.segment, 600.0, 600.0, rollback=payload, value=value)
         at._on_reply(Reply(next_seq=1, commands=(command,)))
 
-    def stop(self, **_: Any) -> None:
-        self.command(CommandKind.STOP)
+    def stop(self, *, name: str = "c1", **_: Any) -> None:
+        self.command(CommandKind.STOP, name)
 
     def rollback(self, step: int, name: str = "c1", data: DataMode = DataMode.REPLAY, **more: Any) -> None:
         self.command(CommandKind.ROLLBACK, name, checkpoint_id=f"checkpoint-{step}", target_step=step, data=data, **more)
@@ -217,6 +219,14 @@ class TapedMonitor(Monitor):
 
     def begin(self) -> None:
         self.tape.monitors.append(self)
+        add, told = self._ring.add, self.tape
+
+        def taped(record: Any) -> None:
+            if isinstance(record, Report) and not any(record is each for each in told.records[-3:]):
+                told.receipts.append(record)
+            add(record)
+
+        self._ring.add = taped
         super().begin()
 
     def log(self, values, step):

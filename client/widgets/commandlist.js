@@ -63,8 +63,8 @@ function about(c, run) {
     by(c, run),
     " ",
     when(c.issued_at, { seconds: true }),
-    c.reason && `, \u201c${c.reason}\u201d`,
-    c.rollback && `. ${how(c.rollback)}`,
+    c.reason && `${t("order.and")}\u201c${c.reason}\u201d`,
+    c.rollback && `${t("order.stop")}${how(c.rollback)}`,
   ];
 }
 

@@ -79,7 +79,7 @@ export const overrides = (run, chosen) =>
     "div",
     { class: "form", "data-key": "form" },
     h("div", { class: "field c2 wide" }, factorField(run, chosen)),
-    h("div", { class: "field c2 wide" }, clipField(run, chosen.clip, t("rollback.clip.hint"))),
+    h("div", { class: "field c2 wide" }, clipField(run, chosen.clip, "rollback.clip")),
     h("div", { class: "field c2 wide" }, reasonField(chosen.reason)),
   );
 
@@ -131,9 +131,9 @@ export function factorField(run, chosen) {
 
 /**
  * Where the gradients are clipped. What the script does by itself is not known here, and then nothing is claimed.
- * @param {any} run @param {string} clip as typed @param {string} hint
+ * @param {any} run @param {string} clip as typed @param {string} words where the dictionary has its hints
  */
-export function clipField(run, clip, hint) {
+export function clipField(run, clip, words) {
   const now = clipping(run),
     bad = Number.isNaN(positive(clip));
   return [
@@ -155,7 +155,7 @@ export function clipField(run, clip, hint) {
     h(
       "span",
       { class: bad ? "hint bad" : "hint", id: "clip-hint" },
-      bad ? t("rollback.clip.bad") : now === null ? t("rollback.clip.unknown") : hint,
+      t(`${words}.${bad ? "bad" : now === null ? "unknown" : "hint"}`),
     ),
   ];
 }

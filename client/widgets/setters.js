@@ -35,7 +35,7 @@ export function openClipping(context) {
   const chosen = { clip: now ? norm(now) : "1.0", reason: "" };
   return openSetter(context, chosen, {
     kind: "set_max_grad_norm",
-    field: (run) => clipField(run, chosen.clip, t("setter.clip.hint")),
+    field: (run) => clipField(run, chosen.clip, "setter.clip"),
     value: () => positive(chosen.clip) ?? NaN,
     lacks: "lacks.clip",
     now: clipping,

@@ -101,5 +101,7 @@ export default {
   "setter.set_max_grad_norm.title": "Clip gradients",
   "setter.set_max_grad_norm.intro": "From the next step on, the norm of all gradients together is at most this.",
   "setter.set_max_grad_norm.send": "Clip at {value}",
+  "setter.clip.unknown": "Whether the script clips by itself is not known here.",
+  "setter.clip.bad": "A number above 0.",
   "setter.clip.hint": "Gradient norm at most this.",
 };

@@ -99,5 +99,7 @@ export default {
   "setter.set_max_grad_norm.title": "裁剪梯度",
   "setter.set_max_grad_norm.intro": "从下一步起，全部梯度的范数不超过这个值。",
   "setter.set_max_grad_norm.send": "裁剪到 {value}",
+  "setter.clip.unknown": "脚本是否自行裁剪，这里无从得知。",
+  "setter.clip.bad": "须为大于 0 的数。",
   "setter.clip.hint": "梯度范数的上限。",
 };

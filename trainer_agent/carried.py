@@ -215,6 +215,8 @@ def _documents(samples: tuple[int, ...], count: int, data: Any, document_of: Doc
         return tuple(document_id(document_of(number)) for number in samples) if samples else None
     key = document_of or DOCUMENT_KEY
     items = data if isinstance(data, list | tuple) else ()
+    if document_of is None and items and _field(items[0], key) is None:
+        return None  # most data: found out without looking at each item
     found = data.get(key) if isinstance(data, Mapping) else [_field(item, key) for item in items]
     if found is None or len(found) != count or any(value is None for value in found):
         if document_of is not None:

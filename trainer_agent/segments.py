@@ -15,7 +15,7 @@ from .entries import MAGIC, Entry, Frame, Points, dropped, frame, last_seq, read
 from .errors import NotASpool
 from .salvage import Damage, damaged_end, scan
 from .wire import codec, crash
-from .wire.messages import Dropped, Numbered, RunStart
+from .wire.messages import Dropped, Numbered, RunStart, StepSamples
 
 QUARANTINE = "quarantine.jsonl"
 _PASSES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT})
@@ -155,14 +155,14 @@ def thin(file: SegmentFile, first: int, on_damage: OnDamage) -> tuple[int, int]:
 
 
 def _thinned(entries: list[Entry]) -> tuple[list[Entry], int]:
-    """The entries with every stretch of points as one `Dropped`, and how many points went."""
+    """The entries with every stretch of points and samples as one `Dropped`, and how many went. The ledger keeps the samples."""
     out: list[Entry] = []
     lost = 0
     for entry in entries:
-        if isinstance(entry, Numbered) and not isinstance(entry.record, Dropped):
+        if isinstance(entry, Numbered) and not isinstance(entry.record, Dropped | StepSamples):
             out.append(entry)
             continue
-        lost += isinstance(entry, Points)
+        lost += isinstance(entry, Points) or isinstance(entry.record, StepSamples)
         first, last = entry.seq, last_seq(entry)
         if out and isinstance(out[-1], Numbered) and isinstance(out[-1].record, Dropped) and last_seq(out[-1]) == first - 1:
             first = out.pop().seq

@@ -182,3 +182,13 @@ def test_a_torn_end_is_passed_over_and_the_next_process_goes_on(tmp_path):
     second.begin(head)
     second.append(encode([StepRow(4, (4,))]))
     assert [row.step for row in LedgerReader(folder).rows(1)][-1] == 4
+
+
+def test_samples_make_room_in_a_full_spool_as_points_do_and_all_else_stays():
+    from trainer_agent.segments import _thinned
+    from trainer_agent.wire.messages import Dropped, Numbered, SaveFailed
+
+    told = [Numbered(1, SaveFailed(1, 0.0, "x")), *(Numbered(n, StepSamples(1, n, n, 0.0, "")) for n in (2, 3))]
+    kept, lost = _thinned(told)
+    assert [(each.seq, type(each.record)) for each in kept] == [(1, SaveFailed), (2, Dropped)]
+    assert (kept[1].record.count, lost) == (2, 2)

@@ -1,5 +1,6 @@
 """The life of a command, and who may give one."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import product
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.domain.admission import Refusal, Request, Seen, Standing, admit
+from server.domain.admission import Refusal, Request, Seen, Standing, admit, default_data, says_the_same
 from server.domain.commands import (
     ACTIVE,
     BY_REPORT,
@@ -21,7 +22,7 @@ from server.domain.commands import (
     overdue,
 )
 from trainer_agent.wire.commands import RollbackPayload
-from trainer_agent.wire.vocabulary import CommandKind, CommandState, RunState
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, DataMode, RunState
 
 S = CommandState
 ENDS = {S.SUCCEEDED, S.FAILED, S.REJECTED, S.CANCELLED, S.EXPIRED, S.SUPERSEDED}
@@ -130,3 +131,91 @@ def test_beside_an_active_command(kind, active, seen, checkpoint, expected):
 
 def test_what_the_integration_cannot_do_is_refused():
     assert ask(ROLLBACK, standing(capabilities=[STOP])).refusal is Refusal.NOT_CAPABLE
+
+
+SAVE, PAUSE, RESUME = CommandKind.SAVE, CommandKind.PAUSE, CommandKind.RESUME
+FACTOR, NORM = CommandKind.SET_LEARNING_RATE_FACTOR, CommandKind.SET_MAX_GRAD_NORM
+
+
+def anything(state=RunState.RUNNING, active=None, **more):
+    return replace(standing(state, active, capabilities=tuple(CommandKind)), **more)
+
+
+@pytest.mark.parametrize("kind", list(CommandKind))
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.PAUSED])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_only_what_goes_on_is_paused_and_only_what_is_paused_resumed(kind, state, is_lost):
+    """A lost run is paused if that was the last word of it."""
+    where = anything(RunState.LOST if is_lost else state, was_paused=state is RunState.PAUSED)
+    expected = {
+        (PAUSE, RunState.PAUSED): Refusal.ALREADY_PAUSED,
+        (RESUME, RunState.RUNNING): Refusal.NOT_PAUSED,
+    }
+    assert ask(kind, where).refusal is expected.get((kind, state))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CommandKind if kind is not STOP])
+@pytest.mark.parametrize("active", [kind for kind in CommandKind if kind is not ROLLBACK])
+@pytest.mark.parametrize("state", sorted(ACTIVE))
+def test_beside_an_active_command_only_a_stop_is_made(kind, active, state):
+    admission = ask(kind, anything(active=a_command(active, state)))
+    assert (admission.refusal is Refusal.ALREADY_ACTIVE) != (kind is active)
+    stop = ask(STOP, anything(active=a_command(active, state)))
+    got = [bool(each) for each in (stop.same_as, stop.supersedes, stop.behind)]
+    assert got == [active is STOP, active is not STOP and state is not S.RUNNING, active is not STOP and state is S.RUNNING]
+
+
+def test_while_a_stop_waits_nothing_else_is_made_and_a_stop_is_that_one():
+    waiting = replace(a_command(STOP), behind="x")
+    where = anything(active=a_command(ROLLBACK, S.RUNNING), waiting_command=waiting)
+    assert ask(STOP, where).same_as is waiting
+    assert {ask(kind, where).refusal for kind in CommandKind if kind not in (STOP, ROLLBACK)} == {Refusal.ALREADY_ACTIVE}
+
+
+@pytest.mark.parametrize("kind", [STOP, ROLLBACK, SAVE, FACTOR])
+def test_what_was_made_for_a_process_that_is_gone_stands_in_nobodys_way(kind):
+    known = a_command(STOP)
+    admission = ask(kind, anything(active=known, incarnation="the next"))
+    assert (admission.refusal, admission.same_as, admission.supersedes) == (None, None, known)
+    running = a_command(ROLLBACK, S.RUNNING)
+    assert ask(STOP, anything(active=running, incarnation="the next")).behind is running, "its journal may say how it ended"
+
+
+@pytest.mark.parametrize(("seen", "moved"), [(Seen(), False), (Seen(1, "i"), False), (Seen(2), True), (Seen(1, "j"), True)])
+def test_a_request_says_which_segment_and_process_its_author_saw(seen, moved):
+    assert (admit(Request(SAVE), anything(), seen).refusal is Refusal.MOVED_ON) is moved
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_same"),
+    [
+        (Request(ROLLBACK), True),
+        (Request(ROLLBACK, "c1", DataMode.EXCLUDE, (3,), ("d",), 0.5, 1.0), True),
+        (Request(ROLLBACK, data=DataMode.SKIP), False),
+        (Request(ROLLBACK, exclude_samples=(4,)), False),
+        (Request(ROLLBACK, exclude_documents=("e",)), False),
+        (Request(ROLLBACK, learning_rate_factor=0.25), False),
+        (Request(ROLLBACK, max_grad_norm=2.0), False),
+    ],
+)
+def test_the_same_rollback_does_all_that_is_asked_for(request_, is_same):
+    payload = RollbackPayload("c1", 200, 2, DataMode.EXCLUDE, None, None, (3,), ("d",), 1.0, 0.5)
+    assert says_the_same(request_, replace(a_command(ROLLBACK), rollback=payload)) is is_same
+
+
+def test_setting_another_value_is_another_command():
+    known = replace(a_command(FACTOR), value=0.5)
+    assert [says_the_same(Request(FACTOR, value=value), known) for value in (0.5, 0.25)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("modes", "names", "expected"),
+    [
+        ((DataMode.REPLAY, DataMode.SKIP, DataMode.EXCLUDE), False, DataMode.SKIP),
+        ((DataMode.REPLAY, DataMode.SKIP), True, DataMode.EXCLUDE),
+        ((DataMode.REPLAY,), False, DataMode.REPLAY),
+        ((), False, DataMode.REPLAY),
+    ],
+)
+def test_what_is_done_with_the_data_where_nobody_says(modes, names, expected):
+    assert default_data(modes, names_samples=names) is expected

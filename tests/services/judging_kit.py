@@ -22,7 +22,7 @@ from trainer_agent.wire.messages import (
     RunStart,
     SegmentStarted,
 )
-from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, SegmentCause
+from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, EndReason, SegmentCause
 
 OWNER = "token"
 ALL_PARTS = ("model", "optimizer", "scheduler", "scaler", "rng", "position")
@@ -37,6 +37,8 @@ class Trainer:
     rank: int = 0
     automatic_rollback: bool = True
     capabilities: tuple = tuple(CommandKind)
+    data_modes: tuple = tuple(DataMode)
+    data_modes_because: str = ""
     segment: int = 1
     records: list = field(default_factory=list)
     """Each a dict of values with its step and segment, or a record of the wire."""
@@ -52,6 +54,8 @@ class Trainer:
             rank=self.rank,
             capabilities=self.capabilities,
             incapable_because="it is a loop",
+            data_modes=self.data_modes,
+            data_modes_because=self.data_modes_because,
             automatic_rollback=self.automatic_rollback,
         )
         runs.start_run(self.connection, start, OWNER, self.clock())

@@ -224,3 +224,10 @@ def test_a_countdown_that_ran_out_while_the_server_was_away_can_still_be_cancell
     runs.give_grace(connection, clock())
     assert run_due(connection, clock, 14) == 0
     assert run_due(connection, clock, 1) == 1
+
+
+@pytest.mark.parametrize(("modes", "data"), [((DataMode.REPLAY,), DataMode.REPLAY), (tuple(DataMode), DataMode.SKIP)])
+def test_an_automatic_rollback_does_with_the_data_what_the_run_can_do(connection, clock, modes, data):
+    in_trouble(connection, clock, data_modes=modes)
+    run_due(connection, clock)
+    assert commands_store.active_command(connection, "run").rollback.data is data

@@ -3,9 +3,10 @@
     rows R0 R1 R2 | R3 R4 R5 | R6          a row holds one batch for each rank; so many rows are one optimizer step
                      R4       dropped      a step that is left empty on all ranks is passed over by all
          [3, 7] -> [7]                     a batch without some of its samples
-         [3]    -> [Unweighted(7)]         a batch left empty in a step that is not: one kept sample of that step, without weight
+         [3]    -> [Unweighted(7), ...]    a batch left empty in a step that is not: what another one keeps, without weight
 
-Where it is decided is the optimizer step, so that every other step keeps its samples, their order and its number of batches.
+Where it is decided is the optimizer step, so that every other step keeps its samples, their order and its number of batches. A
+stand-in is as large as a batch that was kept, because there are models that take no single sample (batch norm).
 Samples and places are whole numbers; nothing here knows a data set, a loader or a file.
 """
 
@@ -44,11 +45,15 @@ def _left_of_step(step: list[Placed], samples: Container[int], start: int) -> li
     if not any(sample in samples for place, row in step if place >= start for batch in row for sample in batch):
         return step
     kept = [(place, _kept(row, samples) if place >= start else row) for place, row in step]
-    everything = (sample for _, row in kept for batch in row for sample in batch)
-    found = next((sample for sample in everything if type(sample) is not Unweighted and sample not in samples), None)
-    if found is None:
+    stand_in = _stand_in(batch for _, row in kept for batch in _kept(row, samples))
+    if not stand_in:
         return [each for each in kept if each[0] < start]
-    return [(place, tuple(batch or [Unweighted(found)] for batch in row)) for place, row in kept]
+    return [(place, tuple(batch or stand_in for batch in row)) for place, row in kept]
+
+
+def _stand_in(batches: Iterable[Batch]) -> Batch:
+    """The largest of them, without weight."""
+    return [Unweighted(sample) for sample in max(batches, key=len, default=[])]
 
 
 def _kept(row: Row, samples: Container[int]) -> Row:
@@ -82,10 +87,10 @@ def _fitted(step: list[Row], size: int) -> list[Row]:
     """The step in so many rows; those that count come first where not all of them have a place."""
     if len(step) > size:
         return sorted(step, key=lambda row: not any(map(weighs, row)))[:size]
-    found = next((int(sample) for row in step for batch in row for sample in batch), None)
-    if len(step) == size or found is None:
+    if len(step) == size:
         return step
-    return step + [tuple([Unweighted(found)] for _ in step[0])] * (size - len(step))
+    stand_in = _stand_in(batch for row in step for batch in row)
+    return step + [tuple(stand_in for _ in step[0])] * (size - len(step))
 
 
 def ranges_of(samples: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -35,14 +35,14 @@ def test_a_batch_loses_its_samples_and_a_step_that_is_left_empty_goes():
 
 def test_a_batch_left_empty_in_a_step_that_is_not_gets_a_stand_in_without_weight():
     left = without(enumerate(rows_of(12, 2)), {2, 3}, 0, 3)
-    assert plain(left) == [[[0, 1]], [[-1]], [[4, 5]], [[6, 7]], [[8, 9]], [[10, 11]]]
+    assert plain(left) == [[[0, 1]], [[-1, -2]], [[4, 5]], [[6, 7]], [[8, 9]], [[10, 11]]]
     assert not weighs(left[1][1][0])
     assert weighs(left[0][1][0])
 
 
 def test_emptiness_is_decided_over_all_ranks():
     left = without(enumerate(rows_of(12, 2, world=2)), {2, 3, 8, 9, 10, 11}, 0, 1)
-    assert plain(left) == [[[0, 1], [-1]], [[4, 5], [6, 7]]]
+    assert plain(left) == [[[0, 1], [-1, -2]], [[4, 5], [6, 7]]]
 
 
 def test_what_comes_before_the_target_stays_as_it_was():
@@ -51,8 +51,8 @@ def test_what_comes_before_the_target_stays_as_it_was():
 
 def test_a_stand_in_that_is_left_out_itself_is_replaced():
     once = without(enumerate(rows_of(6, 2)), {2, 3}, 0, 3)
-    assert plain(without(once, {0}, 0, 3)) == [[[1]], [[-2]], [[4, 5]]]
-    assert plain(without(once, {0, 1}, 0, 3)) == [[[-5]], [[-5]], [[4, 5]]]
+    assert plain(without(once, {0}, 0, 3)) == [[[1]], [[-5, -6]], [[4, 5]]]
+    assert plain(without(once, {0, 1}, 0, 3)) == [[[-5, -6]], [[-5, -6]], [[4, 5]]]
     assert without(once, {0, 1, 4, 5}, 0, 3) == []
 
 
@@ -69,7 +69,7 @@ def test_a_short_step_that_comes_to_stand_before_others_keeps_what_counts_of_it(
     rows = rows_of(14, 2)
     left = without(enumerate(rows), set(range(6, 12)), 0, 3)
     rows = filled(left, left, 7, 3)
-    assert plain(enumerate(rows)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[12, 13]], [[-13]], [[-13]], [[0, 1]]]
+    assert plain(enumerate(rows)) == [[[0, 1]], [[2, 3]], [[4, 5]], [[12, 13]], [[-13, -14]], [[-13, -14]], [[0, 1]]]
 
 
 def test_a_step_cut_down_to_a_short_end_keeps_what_counts():

@@ -20,7 +20,7 @@ from exclude_kit import (
     trainer,
     weights,
 )
-from safetensors.torch import load_file
+from exclude_reference import Reference
 from torch.utils.data import DataLoader, IterableDataset
 
 from trainer_agent import hf_data, planned
@@ -76,47 +76,6 @@ def test_exclude_equals_a_training_that_never_had_the_document(taped, tmp_path, 
 
 
 # --- a step of several micro-batches, one of them left empty
-
-
-class Reference:
-    """A training by hand that goes on from a checkpoint of the Trainer, on micro-batches that are given. Knows no LossGuard."""
-
-    def __init__(self, folder, data, steps, max_norm=1.0):
-        self.data, self.max_norm = data, max_norm
-        self.made = trainer(folder / "by-hand", kind=Quick, data=data, **SETTING | {"max_steps": steps})
-        self.made.create_optimizer_and_scheduler(steps)
-        self.model, self.optimizer, self.schedule = self.made.model, self.made.optimizer, self.made.lr_scheduler
-        self.scaler = torch.amp.GradScaler("cpu", growth_interval=3)
-        self.losses, self.norms, self.rates, self.scales = [], [], [], []
-
-    def load(self, checkpoint):
-        stored = load_file(checkpoint / "model.safetensors")
-        self.model.load_state_dict(stored, strict=False)
-        for part, name in ((self.optimizer, "optimizer.pt"), (self.schedule, "scheduler.pt"), (self.scaler, "scaler.pt")):
-            part.load_state_dict(torch.load(checkpoint / name, weights_only=False))
-        rng = torch.load(checkpoint / "rng_state.pth", weights_only=False)
-        torch.set_rng_state(rng["cpu"])
-        self.model.train()
-
-    def step(self, micro_batches):
-        """One update over the micro-batches: the mean over all of their tokens."""
-        rows = [torch.stack([self.data[row]["input_ids"] for row in batch]) for batch in micro_batches]
-        items = torch.tensor(sum(batch.numel() for batch in rows))  # as the Trainer counts them
-        total = torch.tensor(0.0)
-        for batch in rows:
-            with torch.autocast("cpu", dtype=torch.float16):
-                loss = self.model(input_ids=batch, labels=batch, num_items_in_batch=items).loss
-            self.scaler.scale(loss).backward()
-            total += loss.detach()
-        self.scaler.unscale_(self.optimizer)
-        self.norms.append(float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.max_norm)))
-        self.rates.append(self.schedule.get_last_lr()[0])
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.schedule.step()
-        self.model.zero_grad()
-        self.losses.append(float(total))
-        self.scales.append(self.scaler.get_scale())
 
 
 ONE_OF_THREE = range(52, 56)  # the second micro-batch of step 5 of 12 rows each

@@ -30,7 +30,7 @@ export function actionBar(run, now) {
     rest.map((kind) => one(kind, "hide-phone")),
     h(
       "details",
-      { class: "menu up only-phone", "data-key": "more" },
+      { class: "menu up", "data-key": "more" },
       h("summary", { class: "btn icon", "aria-label": t("act.more") }, icon("more")),
       h(
         "div",

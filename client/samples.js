@@ -30,6 +30,6 @@ export function ranges(ids) {
 export function counted(documents) {
   /** @type {Map<string, number>} */
   const seen = new Map();
-  for (const document of documents) seen.set(document, (seen.get(document) ?? 0) + 1);
+  for (const name of documents) seen.set(name, (seen.get(name) ?? 0) + 1);
   return [...seen].map(([document, samples]) => ({ document, samples }));
 }

@@ -35,6 +35,14 @@ class AcceleratedState(State):
     accelerator: Any = None
     shares_save: ClassVar[bool] = True
 
+    @property
+    def stored_model(self) -> torch.nn.Module:
+        """The one that accelerate saves: inside what it has wrapped around it for several processes, or compiled."""
+        found: Any = self.model
+        while found is not None and not any(each is found for each in self.accelerator._models):  # noqa: SLF001  no public list
+            found = getattr(found, "module", getattr(found, "_orig_mod", None))
+        return self.model if found is None else found
+
     def save_parts(self, directory: Path) -> None:
         """Lets accelerate save, and sees that all is on the disk. On every rank."""
         with _as_named(self.accelerator):
@@ -114,7 +122,7 @@ def check_accelerator(state: AcceleratedState) -> None:
     if not callable(getattr(given, "save_state", None)) or not callable(getattr(given, "load_state", None)):
         raise TypeError(f"accelerator must be an accelerate.Accelerator, not a {type(given).__name__}")
     for what, thing, prepared in (
-        ("model", state.model, given._models),  # noqa: SLF001  there is no public list of what is prepared
+        ("model", state.stored_model, given._models),  # noqa: SLF001  there is no public list of what is prepared
         ("optimizer", state.optimizer, given._optimizers),  # noqa: SLF001
     ):
         if not any(each is thing for each in prepared):

@@ -47,7 +47,7 @@ class Driver:
         opened = take_up(state, settings, self._folder)
         self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
         self._together = Together(self._ranks, self._folder, state)
-        self._back = Back(state, self._ranks, self._together, self._folder, self._jumps)
+        self._back = Back(state, self._ranks, self._together, self._jumps)
         self.step = self._stored.step if self._stored is not None else 0
         self._source = LoopSource(lambda: self._feed, lambda: self._loop, self._ranks.world_size)
         self._hooks: Hooks | None = None
@@ -153,7 +153,7 @@ class Driver:
 
     def _segment_begins(self, session: Session) -> None:
         session.data_modes = self._source.modes()
-        session.segment_begins(self.step, self._state.model, self._attributes())
+        session.segment_begins(self.step, self._state.stored_model, self._attributes())
 
     def _attributes(self) -> Attributes:
         return {} if self.max_grad_norm is None else {"max_grad_norm": self.max_grad_norm}

@@ -81,6 +81,11 @@ class State:
     shares_save: ClassVar[bool] = False
     """Whether every rank takes part in `save_parts`; else rank 0 alone calls it."""
 
+    @property
+    def stored_model(self) -> torch.nn.Module:
+        """The one by whose names the weights in a checkpoint go."""
+        return self.model
+
     def save_parts(self, directory: Path) -> None:
         """Writes the parts into an empty folder, each to the disk. Waits for the GPU.
 

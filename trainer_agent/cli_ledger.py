@@ -74,9 +74,9 @@ def _of_step(reader: LedgerReader, segment: int | None, step: int) -> Iterable[F
 def _about(reader: LedgerReader) -> dict[str, Any]:
     segments = []
     for segment, head in sorted(reader.heads.items()):
-        steps = [row.step for row in reader.rows(segment)]
+        first, last = reader.span(segment) or (None, None)
         about = {"segment": segment, "cause": head.cause.value, "from_step": head.from_step, "parent": head.parent}
-        segments.append(about | {"first_step": min(steps, default=None), "last_step": max(steps, default=None)})
+        segments.append(about | {"first_step": first, "last_step": last})
     return {"rank": reader.rank, "segments": segments, "counting": [each[0] for each in reversed(stretches(reader.heads))]}
 
 

@@ -230,17 +230,18 @@ class _Book:
 
     def _write(self) -> None:
         rows, self._rows, self._samples = self._rows, [], 0
+        if not rows:
+            return
         if self._segment is None:  # the first steps may end before it is known what their segment is
             self._segment = SegmentStarted(1, 0, SegmentCause.START, time.time())
             self._writer.begin(self._segment)
         for stretch in blocks(rows):
-            block = encode(stretch)
+            block, first, last = encode(stretch), stretch[0].step, stretch[-1].step
             try:
-                self._writer.append(block)
+                self._writer.append(block, first, last)
             except OSError as error:
                 self._voice.once("ledger disk", f"samples of steps cannot be kept in {self._folder} ({error.strerror})")
             if any(row.samples or row.documents for row in stretch):
-                first, last = stretch[0].step, stretch[-1].step
                 self._record(StepSamples(self._segment.segment, first, last, time.time(), to_text(block)))
 
     def _checked(self) -> None:

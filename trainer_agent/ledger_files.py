@@ -1,7 +1,8 @@
 """The ledger's files: `.lossguard/ledger/<run>/rank-<R>/<segment>-<part>.ledger`, written by one process, read by any.
 
-    file     MAGIC | frame ...          the first frame is the segment's head, every other one a block (`wire.samples`)
+    file     MAGIC | frame ...          the first frame is the segment's head, in JSON; every other one holds a block
     frame    length u32 | crc32 u32 | payload
+    block    first step u64 | last step u64 | `wire.samples`          so that a search unpacks only what it wants
 
 A process that dies leaves a torn frame at most, at the end of its last file: nobody reads it, and the next process begins a file
 of its own. The files of one rank take up `MOST_BYTES` together, whatever runs they are of; the oldest go first. Nothing is forced
@@ -24,7 +25,7 @@ FOLDER = "ledger"
 MOST_BYTES = 256 << 20
 FILE_BYTES = 4 << 20
 MAGIC = b"LGLEDGR1"
-_FRAME = struct.Struct("<II")
+_FRAME, _SPAN = struct.Struct("<II"), struct.Struct("<QQ")
 _LONGEST_FRAME = 8 << 20
 
 
@@ -50,15 +51,19 @@ class LedgerWriter:
         """
         self._head, self._path = head, None
 
-    def append(self, block: bytes) -> None:
-        """Adds a block.
+    def append(self, block: bytes, first_step: int, last_step: int) -> None:
+        """Adds a block of these steps.
 
         Raises:
-            OSError
+            OSError: it is not kept; the next one is tried in a new file.
         """
-        if self._path is None or self._size + len(block) > self._file_bytes:
-            self._next_file()
-        self._write(block)
+        try:
+            if self._path is None or self._size + len(block) > self._file_bytes:
+                self._next_file()
+            self._write(_SPAN.pack(first_step, last_step) + block)
+        except OSError:
+            self._path = None
+            raise
 
     def _next_file(self) -> None:
         assert self._head is not None
@@ -74,9 +79,8 @@ class LedgerWriter:
         assert self._path is not None
         frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
         with self._path.open("r+b") as file:
-            file.seek(self._size)  # over what an append that failed has left
+            file.seek(self._size)
             file.write(frame)
-            file.truncate()
         self._size += len(frame)
 
 
@@ -127,8 +131,14 @@ class LedgerReader:
     def rows(self, segment: int, first: int = 0, last: int | None = None) -> Iterator[StepRow]:
         """The rows of one segment, in the order of steps as written."""
         paths = sorted(self._folder.glob(f"{segment:06}-*.ledger"))
-        read = (row for path in paths for block in _blocks(path) for row in block)
+        read = (row for path in paths for block in _blocks(path, first, last) for row in block)
         yield from joined(row for row in read if row.step >= first and (last is None or row.step <= last))
+
+    def span(self, segment: int) -> tuple[int, int] | None:
+        """The first and the last step that is known of a segment."""
+        paths = self._folder.glob(f"{segment:06}-*.ledger")
+        spans = [_SPAN.unpack_from(payload) for path in paths for payload in _payloads(path)]
+        return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
     def effective(self, first: int = 0, last: int | None = None, newest: int | None = None) -> Iterator[Found]:
         """The steps that count in the end, in order: each of the newest segment it is in on the way that leads to `newest`."""
@@ -179,10 +189,12 @@ def _head(path: Path) -> SegmentStarted | None:
     return None
 
 
-def _blocks(path: Path) -> Iterator[list[StepRow]]:
+def _blocks(path: Path, first: int, last: int | None) -> Iterator[list[StepRow]]:
     for payload in _payloads(path):
-        with suppress(NoBlock):
-            yield decode(payload)
+        begins, ends = _SPAN.unpack_from(payload)
+        if ends >= first and (last is None or begins <= last):
+            with suppress(NoBlock):
+                yield decode(payload[_SPAN.size :])
 
 
 def _payloads(path: Path) -> Iterator[bytes]:
@@ -198,6 +210,6 @@ def _payloads(path: Path) -> Iterator[bytes]:
         payload = data[start:at]
         if len(payload) != length or zlib.crc32(payload) != checksum:
             return
-        if number:
+        if number and length >= _SPAN.size:
             yield payload
         number += 1

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+import training_kit
 from served import JSON, Served, begin
 
 from server.domain.events import EventType
@@ -11,6 +12,7 @@ from server.services.errors import Invalid
 from server.settings import Settings
 from server.store import events, samples
 from server.store.samples import Window
+from trainer_agent.hf import guarded_train
 from trainer_agent.wire.codec import encode
 from trainer_agent.wire.messages import MAX_BATCH_BYTES, Batch, Numbered, ResumeChecked, SegmentStarted, StepSamples
 from trainer_agent.wire.samples import MOST_SAMPLES, StepRow, blocks, to_text
@@ -147,3 +149,12 @@ def test_people_read_it_over_the_api(served):
         assert person.get("/api/runs/r/samples?sample=1&document=x").status_code == 422
     with served.client("agent") as agent:
         assert agent.get("/api/runs/r/samples").status_code == 403
+
+
+def test_what_a_training_read_reaches_the_page(served, tmp_path):
+    book = training_kit.Book()
+    trainer = training_kit.trainer(tmp_path, book, max_steps=6, gradient_accumulation_steps=2, save_strategy="no")
+    guarded_train(trainer, url=served.url, token=served.tokens["agent"], run_id="trained")
+    with served.client("operator") as person:
+        steps = person.get("/api/runs/trained/samples").json()["steps"]
+        assert {each["step"]: each["samples"] for each in steps} == book.rows

@@ -153,7 +153,7 @@ def test_a_full_ledger_loses_its_oldest_files_and_says_what_is_left(tmp_path):
     for segment, start in ((1, 0), (2, 50)):
         writer.begin(SegmentStarted(segment, start, SegmentCause.START, 0.0, segment - 1 or None))
         for step in range(start + 1, start + 61):
-            writer.append(encode([StepRow(step, tuple(drawn.randrange(10**6) for _ in range(100)))]))
+            writer.append(encode([StepRow(step, tuple(drawn.randrange(10**6) for _ in range(100)))]), step, step)
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 20_000
     steps = [found.row.step for found in LedgerReader(folder).effective()]
     assert steps[-1] == 110
@@ -170,7 +170,7 @@ def test_a_torn_end_is_passed_over_and_the_next_process_goes_on(tmp_path):
     first = LedgerWriter(folder)
     first.begin(head)
     for step in (1, 2, 3):
-        first.append(encode([StepRow(step, (step,))]))
+        first.append(encode([StepRow(step, (step,))]), step, step)
     (path,) = folder.iterdir()
     whole = path.read_bytes()
     for cut in range(len(whole) - 1, 8, -7):
@@ -180,7 +180,7 @@ def test_a_torn_end_is_passed_over_and_the_next_process_goes_on(tmp_path):
         assert len(steps) < 3
     second = LedgerWriter(folder)
     second.begin(head)
-    second.append(encode([StepRow(4, (4,))]))
+    second.append(encode([StepRow(4, (4,))]), 4, 4)
     assert [row.step for row in LedgerReader(folder).rows(1)][-1] == 4
 
 

@@ -47,14 +47,37 @@ def draft_manifest(save: Save, facts: CheckpointSaved) -> Path | None:
     return None
 
 
+def commit(save: Save, facts: CheckpointSaved) -> CheckpointSaved:
+    """Writes the commit mark of an inspected checkpoint, after all that it speaks of; the facts it holds."""
+    facts = put_on_disk(facts, save.directory)
+    draft = draft_manifest(save, facts)
+    if draft is not None:
+        with suppress(OSError):
+            draft.replace(save.directory / MANIFEST)
+            sync_folders(save.directory)
+    return facts
+
+
 def read_manifest(directory: Path, run_id: str, name: str | None = None) -> CheckpointSaved | None:
-    """The facts in the manifest; None when there is none of this run that can be read. `name`: its own, where it was moved."""
+    """The facts in the manifest, with what was found of its files since; None when there is none of this run that can be read.
+
+    `name`: its own, where it was moved.
+    """
     try:
         content = json.loads((directory / MANIFEST).read_bytes())
         facts = codec.from_json(CheckpointSaved, content["checkpoint"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return facts if content.get("run_id") == run_id and facts.checkpoint_id == (name or directory.name) else None
+    if content.get("run_id") != run_id or facts.checkpoint_id != (name or directory.name):
+        return None
+    return told.condemned(facts, told.read(directory.parent, run_id).get(facts.checkpoint_id))
+
+
+def read_all(output_dir: Path, run_id: str) -> list[CheckpointSaved]:
+    """The facts of all checkpoints of a run that lie under its output directory."""
+    folders = (manifest.parent for manifest in sorted(output_dir.glob(f"*/{MANIFEST}")))
+    found = (read_manifest(folder, run_id) for folder in folders if is_id(folder.name) or is_given_id(folder.name))
+    return [facts for facts in found if facts is not None]
 
 
 def put_on_disk(facts: CheckpointSaved, directory: Path) -> CheckpointSaved:
@@ -99,15 +122,8 @@ class Catalogue:
 
     def load(self) -> None:
         """Takes up the checkpoints that an earlier life of the run left."""
-        entries = told.read(self._root, self._run_id)
-        for directory in sorted(self._root.glob("checkpoint-*")):
-            facts = read_manifest(directory, self._run_id) if is_id(directory.name) else None
-            if facts is not None:
-                self._known[facts.checkpoint_id] = told.condemned(facts, entries.get(facts.checkpoint_id))
-        for manifest in sorted(self._root.glob(f"*/{MANIFEST}")):
-            facts = read_manifest(manifest.parent, self._run_id) if is_given_id(manifest.parent.name) else None
-            if facts is not None:
-                self._given[facts.checkpoint_id] = told.condemned(facts, entries.get(facts.checkpoint_id))
+        for facts in read_all(self._root, self._run_id):
+            (self._known if is_id(facts.checkpoint_id) else self._given)[facts.checkpoint_id] = facts
 
     def add(self, facts: CheckpointSaved) -> None:
         """Takes a checkpoint in, in place of an older one of the same id."""

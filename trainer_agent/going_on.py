@@ -11,11 +11,10 @@ The files of the one that is chosen are read and compared first; where they have
 import re
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .checkpoints import draft_manifest, read_manifest
+from .checkpoints import commit, read_manifest
 from .inspection import MANIFEST, Save, changed_file, inspect
 from .journal import Intent, Journal, JournalState, is_abandoned, is_stop
 from .rollback import unfit
@@ -144,8 +143,4 @@ def _candidates(output_dir: Path, state: JournalState) -> list[Candidate]:
 def _inspected(candidate: Candidate, run_id: str) -> CheckpointSaved:
     save = Save(run_id, candidate.directory, candidate.segment, candidate.step, time.time())
     facts = inspect(save)
-    draft = None if candidate.is_foreign else draft_manifest(save, facts)
-    if draft is not None:
-        with suppress(OSError):
-            draft.replace(candidate.directory / MANIFEST)
-    return facts
+    return facts if candidate.is_foreign else commit(save, facts)

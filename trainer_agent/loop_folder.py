@@ -3,33 +3,20 @@
     .lossguard-writing-N  --renamed-->  checkpoint-N
 
 A checkpoint that is saved again after a rollback takes the place of the old one, which is set aside first and comes back if the
-process dies in between (see `trash`). `.lossguard/resume.json` names the checkpoint to go on from: the last one saved, or the
-target of a rollback, which is older than the highest step in the folder.
+process dies in between (see `trash`). Which one a restart goes on from is not known here (see `going_on`).
 """
 
-import json
 import re
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .checkpoints import draft_manifest, read_manifest
-from .config import replace_file
-from .inspection import MANIFEST, Save, inspect
-from .rollback import unfit
 from .trash import OLD, burn, bury, in_trash, put_back, set_aside, sync
 from .wire import crash
-from .wire.messages import CheckpointSaved
 
 _NAME = re.compile(r"checkpoint-([0-9]{1,15})")
 _WRITING = ".lossguard-writing-"
-_POINTER = "resume.json"
-
-
-class NothingFit(ValueError):  # noqa: N818  reads as what it says
-    """There are checkpoints, and none to go on from. The text says why of each."""
 
 
 class Folder:
@@ -37,7 +24,6 @@ class Folder:
 
     def __init__(self, output_dir: Path) -> None:
         self.path = output_dir
-        self._pointer = output_dir / ".lossguard" / _POINTER
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, of whatever run, lowest first."""
@@ -71,8 +57,6 @@ class Folder:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        self.point_to(home)
-        crash.reach("save.pointed")
         if old is not None:
             burn(bury(old) or old)
         return home
@@ -90,52 +74,3 @@ class Folder:
         sync(self.path)
         crash.reach("save.folder_synced")
         return old
-
-    def point_to(self, directory: Path) -> None:
-        """A restart goes on from this checkpoint.
-
-        Raises:
-            OSError
-        """
-        self._pointer.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._pointer, json.dumps({"checkpoint": directory.name}).encode())
-
-    def to_go_on_from(self, run_id: str, *, needs_scaler: bool) -> Path | None:
-        """The newest checkpoint fit to go on from, and not newer than where the run was; None when there is none at all.
-
-        One whose process died before it was inspected is inspected now.
-
-        Raises:
-            NothingFit
-        """
-        steps = self.steps()
-        last = self._pointed(default=max(steps, default=0))
-        faults = []
-        for step in sorted((step for step in steps if step <= last), reverse=True):
-            directory = self.path / f"checkpoint-{step}"
-            fault = unfit(_facts(directory, run_id, step), None, needs_scaler=needs_scaler)
-            if not fault:
-                return directory
-            faults.append(f"{directory.name}: {fault}")
-        if faults:
-            raise NothingFit(f"no checkpoint in {self.path} is fit to go on from ({'; '.join(faults[:3])})")
-        return None
-
-    def _pointed(self, default: int) -> int:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            match = _NAME.fullmatch(json.loads(self._pointer.read_bytes())["checkpoint"])
-            return int(match[1]) if match else default
-        return default
-
-
-def _facts(directory: Path, run_id: str, step: int) -> CheckpointSaved:
-    known = read_manifest(directory, run_id)
-    if known is not None:
-        return known
-    save = Save(run_id, directory, 1, step, time.time())
-    facts = inspect(save)
-    draft = draft_manifest(save, facts)
-    if draft is not None:
-        with suppress(OSError):
-            draft.replace(directory / MANIFEST)
-    return facts

@@ -20,7 +20,7 @@ LOWEST_PRIORITY = 19
 def main() -> None:
     """Reads the jobs, does them, and leaves."""
     with suppress(OSError):
-        os.nice(LOWEST_PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
     for path, regions in json.loads(sys.stdin.buffer.readline()):
         try:
             found = scan(Path(path), [Region(offset, size, Floats(*floats)) for offset, size, floats in regions], _is_left)

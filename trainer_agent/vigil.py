@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import told
-from .checkpoints import is_id, read_manifest
+from .checkpoints import read_all
 from .inspection import MANIFEST, changed_file
 from .scanning import Cancelled
 from .told import Entry, condemned
@@ -53,9 +53,8 @@ class Vigil:
     def take_up(self) -> None:
         """Tells what became of the checkpoints of an earlier process, the missing ones too: its last words may be lost."""
         before = told.read(self._root, self._run_id)
-        for directory in sorted(self._root.glob("checkpoint-*")):
-            facts = read_manifest(directory, self._run_id) if is_id(directory.name) else None
-            if facts is not None and facts.checkpoint_id not in self._facts:
+        for facts in read_all(self._root, self._run_id):
+            if facts.checkpoint_id not in self._facts:
                 self._keep(facts, before.pop(facts.checkpoint_id, None))
         self._owes_one = True
         for facts in self._facts.values():

@@ -23,11 +23,11 @@ PATIENCE = 90.0
 class Forks:
     """A process that forks victims on demand. For several threads at once."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, script: Path = VICTIMS) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(VICTIMS), *arguments],
-            env=kept | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+            [sys.executable, "-W", "error", str(script), *arguments],
+            env=kept | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,9 +1,12 @@
 """What the tests of saving and removing share: trainings as elsewhere, and a file system that is really full."""
 
+import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("agent", "loops")]
@@ -51,15 +54,40 @@ class Inspected(TrainerCallback):
             until(lambda: self.saved in [each.step for each in self.taped.checkpoints], 60)
 
 
+@dataclass
+class Disk:
+    """A file system that gets full: a tmpfs of its own, or, where none may be mounted, a limit on the size of files."""
+
+    folder: Path
+    is_mounted: bool
+
+    def fill(self, free_bytes: int, largest_file: int) -> None:
+        """Leaves so much free; with a limit, so much for each file."""
+        if self.is_mounted:
+            (self.folder / "rest").write_bytes(bytes(shutil.disk_usage(self.folder).free - free_bytes))
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+    def empty(self) -> None:
+        """All is free again."""
+        (self.folder / "rest").unlink(missing_ok=True)
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
 @contextmanager
-def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """A file system of its own of this size, a tmpfs, for checkpoints alone: the records of a run there lie elsewhere."""
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Disk]:
+    """A file system of its own of this size, for checkpoints alone: the records of a run there lie elsewhere."""
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)], check=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
+    is_mounted = not subprocess.run(mount, capture_output=True, check=False).returncode
+    disk = Disk(folder, is_mounted)
     try:
         records = folder.with_name(f"{folder.name}-records")
         records.mkdir()
         (folder / ".lossguard").symlink_to(records)
-        yield folder
+        yield disk
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        disk.empty()
+        if is_mounted:
+            subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -22,7 +22,7 @@ from .door import PeopleRoute
 
 router = APIRouter(prefix="/api/runs/{run_id}/checkpoints", route_class=PeopleRoute, tags=["checkpoints"])
 
-CheckpointId = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^/\x00]+$")]
+CheckpointId = Annotated[str, Path(min_length=1, max_length=256, pattern=r"^[^/\x00-\x1f]+$")]
 
 
 class CheckpointOut(Out):

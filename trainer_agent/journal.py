@@ -24,6 +24,7 @@ from .wire.messages import Verdict
 from .wire.vocabulary import CommandKind, CommandState
 
 FILE_NAME = "journal.json"
+EARLY_FILE_NAME = "resume.json"
 MOST_POINTS = 1024
 MOST_VERDICTS = 1024
 
@@ -168,11 +169,18 @@ class Journal:
         self._path, self._lock = path, threading.Lock()
 
     @classmethod
-    def open(cls, directory: Path, run_id: str) -> "Journal":
-        """The journal of this `.lossguard` folder; an empty one where there is none, or one of another run. Never raises."""
+    def open(cls, directory: Path, run_id: str, last_segment: int = 0) -> "Journal":
+        """The journal of this `.lossguard` folder; an empty one where there is none, or one of another run. Never raises.
+
+        Args:
+            last_segment: the highest that was opened so far, for folders of versions that kept no journal.
+        """
         path = directory / FILE_NAME
         found = _read(path)
-        return cls(path, found if found is not None and found.run_id == run_id else JournalState(run_id))
+        if found is not None and found.run_id == run_id:
+            return cls(path, found)
+        early = _early(directory / EARLY_FILE_NAME, last_segment) if found is None and last_segment else ()
+        return cls(path, JournalState(run_id, points=early))
 
     @classmethod
     def of_rank_0(cls, told: bytes) -> "Journal":
@@ -232,6 +240,14 @@ def _read(path: Path) -> JournalState | None:
     except (OSError, ValueError) as error:
         _set_aside(path, error)
         return None
+
+
+def _early(path: Path, last_segment: int) -> tuple[Point, ...]:
+    """Where the first version wanted a restart to go on: what lies beyond was left behind by a rollback."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        name = str(json.loads(path.read_bytes())["checkpoint"])
+        return (Point(last_segment + 1, int(name.removeprefix("checkpoint-")), name),)
+    return ()
 
 
 def _set_aside(path: Path, error: Exception) -> None:

@@ -11,7 +11,6 @@ from . import loop_rng
 from .data_plan import Cut
 from .interrupts import let_pass
 from .loop_data import Draws
-from .loop_folder import Folder
 from .loop_jumps import Jumps
 from .loop_state import CannotLoad, HalfLoaded, State, Stored
 from .loop_together import Together
@@ -22,8 +21,8 @@ from .rollback import Target
 class Back:
     """Thread: training. All ranks call `load`, at the same step."""
 
-    def __init__(self, state: State, ranks: Ranks, together: Together, folder: Folder, jumps: Jumps) -> None:
-        self._state, self._ranks, self._together, self._folder, self._jumps = state, ranks, together, folder, jumps
+    def __init__(self, state: State, ranks: Ranks, together: Together, jumps: Jumps) -> None:
+        self._state, self._ranks, self._together, self._jumps = state, ranks, together, jumps
 
     def load(self, target: Target | None, loop: int, kind: str) -> tuple[Stored | None, str]:
         """The checkpoint whose state the training has now; or None, and why not, and nothing was touched then.
@@ -54,16 +53,14 @@ class Back:
         return stored, ""
 
     def _note_down(self, target: Target | None, kind: str) -> str:
-        """A restart goes on from there from now on; why that could not be written."""
+        """Draws that are passed over, for a restart too; why that could not be written."""
         try:
-            if target is not None and self._ranks.leads:
-                self._folder.point_to(target.directory)
             cut = next((change for change in target.changes if isinstance(change, Cut)), None) if target is not None else None
             if cut is not None and kind == Draws.kind:
                 self._jumps.add(cut.start - 1, loop_rng.capture())
         except Exception as error:
             let_pass(error)
-            return f"where to go on from cannot be noted down: {error}"
+            return f"the draws to pass over cannot be noted down: {error}"
         return ""
 
     def _apply(self, stored: Stored) -> str:

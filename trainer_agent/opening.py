@@ -80,7 +80,7 @@ def meet(
 
 def _alone(ranks: Ranks, directory: Path, choose_run: Callable[[], str | None]) -> Opening:
     identity = Identity.open(directory, choose_run())
-    return Opening(ranks, identity, Journal.open(directory, identity.run_id))
+    return Opening(ranks, identity, Journal.open(directory, identity.run_id, identity.last_segment))
 
 
 def _lead(ranks: Ranks, directory: Path, policy: Policy, choose_run: Callable[[], str | None]) -> Opening:

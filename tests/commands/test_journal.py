@@ -96,6 +96,14 @@ def test_a_journal_that_cannot_be_written_says_so_and_an_end_is_known_all_the_sa
     assert book.state.result == DONE
 
 
+def test_a_folder_of_the_first_version_goes_on_from_where_its_pointer_says(tmp_path):
+    (tmp_path / "resume.json").write_text('{"checkpoint": "checkpoint-20"}')
+    state = Journal.open(tmp_path, "run", 3).state
+    assert going_on(state, ((1, 10), (2, 20), (3, 40))).directory.name == "checkpoint-20"
+    (tmp_path / "resume.json").write_text("nonsense")
+    assert Journal.open(tmp_path, "run", 3).state == JournalState("run")
+
+
 # --- where to go on
 
 

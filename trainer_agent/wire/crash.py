@@ -80,7 +80,6 @@ LABELS = {
     "save.draft_synced": "all of its files are in it, and their names on the disk",
     "save.renamed": "it has its name",
     "save.folder_synced": "its name is on the disk too; a restart goes on from an older one",
-    "save.pointed": "a restart goes on from it",
     # a checkpoint that is removed
     "rotate.before_rename": "a checkpoint is about to be moved into the trash",
     "rotate.renamed": "it is there, which is not on the disk yet",

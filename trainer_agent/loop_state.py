@@ -26,6 +26,7 @@ import torch
 from . import loop_rng
 from .interrupts import let_pass
 from .loop_data import Place
+from .wire import crash
 
 POSITION = "trainer_state.json"
 
@@ -238,4 +239,6 @@ def _write(path: Path, content: bytes) -> None:
 
 def _to_disk(file: Any) -> None:
     file.flush()
+    crash.reach("save.file_written")
     os.fsync(file.fileno())
+    crash.reach("save.file_synced")

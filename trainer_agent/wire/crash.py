@@ -77,6 +77,8 @@ LABELS = {
     "save.old_put_back": "a save came to nothing, and the older checkpoint is in its place again",
     "save.written": "a trainer has written all of a checkpoint, or what the disk took of it",
     "save.draft_made": "the folder of a loop's checkpoint is there under its draft's name, empty",
+    "save.file_written": "one of its files is written, and not on the disk yet",
+    "save.file_synced": "that file is on the disk, its name perhaps not",
     "save.draft_synced": "all of its files are in it, and their names on the disk",
     "save.renamed": "it has its name",
     "save.folder_synced": "its name is on the disk too; a restart goes on from an older one",

@@ -74,7 +74,8 @@ def _in_words(number: int | None) -> str:
 
 def _before(error: BaseException) -> list[OSError]:
     """The errors of the system on the way to this one."""
-    found, seen = [], error.__cause__ or error.__context__
+    found: list[OSError] = []
+    seen = error.__cause__ or error.__context__
     while seen is not None and len(found) < 10:
         if isinstance(seen, OSError):
             found.append(seen)

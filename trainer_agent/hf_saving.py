@@ -53,7 +53,7 @@ def note_best(session: Session, args: TrainingArguments, state: TrainerState) ->
     """Has the best checkpoint kept: the one the Trainer will load at its end, and the one that is about to become it."""
     step, path = state.best_global_step, state.best_model_checkpoint
     best = {f"checkpoint-{step}"} if step else set()
-    if path is not None and Path(path).absolute().parent == Path(args.output_dir).absolute():
+    if path is not None and Path(path).absolute().parent == Path(args.output_dir or ".").absolute():
         best.add(Path(path).name)
     session.rotation.best = frozenset(best)
 
@@ -82,9 +82,14 @@ class Guard:
         if not hasattr(trainer, SAVE) or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
             return lambda: None
         self._session.saving.ranks_wait()
-        undo = _replaced(trainer, SAVE, self._guarded), _replaced(handler, "on_save", self._told)
+        around_save, around_told = _replaced(trainer, SAVE, self._guarded), _replaced(handler, "on_save", self._told)
         self.is_in = True
-        return lambda: [each() for each in undo] and None
+
+        def take_out() -> None:
+            around_told()
+            around_save()
+
+        return take_out
 
     def before_evaluation(self, state: TrainerState) -> None:
         """Keeps what is the best so far, for where the checkpoint of a new best comes to nothing."""

@@ -71,7 +71,12 @@ def where_to_go_on(journal: Journal, output_dir: Path, *, needs_scaler: bool) ->
         found = choose(state, _candidates(output_dir, state), examine)
     except NothingFit as none:
         raise NothingFit(f"no checkpoint in {output_dir} is fit to go on from ({none})") from None
-    return replace(found, stops=is_stop(state.intent) and state.intent is not None and state.intent.is_in_time(time.time()))
+    return replace(found, stops=stops_at_once(state))
+
+
+def stops_at_once(state: JournalState) -> bool:
+    """Whether a stop was begun, and not ended, and may still be done."""
+    return is_stop(state.intent) and state.intent is not None and state.intent.is_in_time(time.time())
 
 
 def as_told(journal: Journal, output_dir: Path, path: str | Path) -> GoOn | None:

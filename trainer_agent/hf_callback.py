@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from . import hf_facts
 from .config import Config
 from .decisions import Act, Decision
-from .going_on import GoOn
+from .going_on import GoOn, stops_at_once
 from .harmless import go_on, quietly
 from .hf_saving import Guard, Limit, note_best, tell_missing_best
 from .identity import new_run_id
@@ -81,6 +81,7 @@ class LossGuardCallback(TrainerCallback):
             resuming=state.global_step > 0,
             from_forward=True,
             source=NoSource(),
+            where=_stopping,
             start_seconds=START_TOGETHER_SECONDS,
         )
 
@@ -177,6 +178,12 @@ class LossGuardCallback(TrainerCallback):
         if self.session is not None:
             session, self.session = self.session, None
             session.finished()
+
+
+def _stopping(opening: Opening, output_dir: Path) -> GoOn | None:
+    """A stop that an earlier process has begun is done after the first step: nothing of ours comes before it."""
+    del output_dir
+    return GoOn(stops=True) if opening.ranks.is_alone and stops_at_once(opening.journal.state) else None
 
 
 def _is_over(decision: Decision) -> bool:

@@ -54,6 +54,7 @@ class Orders:
     ) -> None:
         self._monitor, self._ranks, self._saves, self._way = monitor, ranks, saves, way
         self._apply, self._journal = apply, journal or Journal(None, JournalState())
+        self._capabilities = capabilities
         self._control = Control(
             monitor,
             policy,
@@ -83,7 +84,7 @@ class Orders:
         if goes_on is not None and goes_on.ends is not None:
             self._way.take_up(goes_on, intent)
             return None
-        if goes_on is not None and goes_on.stops:
+        if goes_on is not None and goes_on.stops and intent.command.kind in self._capabilities:
             return Decision(
                 Act.STOP, "stopped before its first step: the stop was begun by the process before", command=intent.command
             )

@@ -273,7 +273,7 @@ class Session:
         self._saves.take_inspected()
         if saving and self._acts_on_dead:
             self._health.look_at_weights(step, model)
-        if not self._is_owed_a_save:
+        if self._stop_at_once is None and not self._is_owed_a_save:
             self.decision = self._at_boundary(step)
         if self.decision.act is not Act.GO_ON:  # what a GPU still has of these steps belongs to this segment
             self._take(self.probes.drain())

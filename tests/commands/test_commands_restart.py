@@ -6,7 +6,7 @@ import pytest
 from commands_kit import At, Book, at_end, ordered, said, trainer, until
 
 from trainer_agent.going_on import NothingFit
-from trainer_agent.hf import guarded_train
+from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.inspection import MANIFEST
 from trainer_agent.journal import Begun, Ended, Intent, Journal, Result
 from trainer_agent.wire.commands import Command, RollbackPayload
@@ -134,6 +134,15 @@ def test_a_stop_in_time_ends_the_run_before_its_first_step(taped, tmp_path):
     begun(tmp_path, CommandKind.STOP)
     assert second_life(tmp_path) == []
     assert (said(taped, "old"), at_end(taped, "old").checkpoint_id) == ([CommandState.SUCCEEDED], "checkpoint-5")
+    assert taped.end.reason is EndReason.STOPPED_BY_COMMAND
+
+
+def test_the_bare_callback_ends_such_a_run_after_one_step(taped, tmp_path):
+    first_life(taped, tmp_path)
+    begun(tmp_path, CommandKind.STOP)
+    book = Book()
+    trainer(tmp_path, book, LossGuardCallback(), **SETTING | {"max_steps": 9}).train(resume_from_checkpoint=True)
+    assert (book.steps, said(taped, "old")) == ([6], [CommandState.SUCCEEDED])
     assert taped.end.reason is EndReason.STOPPED_BY_COMMAND
 
 

@@ -15,7 +15,7 @@ from benchmarks.training_cost import Turn
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py"))
-OURS = {"agent_overhead", "training_cost"}
+OURS = {"agent_overhead", "checkpoint_scan", "training_cost"}
 
 
 def test_the_benchmarks_that_were_asked_for_are_there():

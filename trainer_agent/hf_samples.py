@@ -24,7 +24,14 @@ class TrainerSamples:
     def take_loader(self, loader: Any) -> None:
         """The loader of the `train()` that begins."""
         self._loaders = [loader]
-        install(loader, self._document_of or _column(self._trainer.train_dataset, DOCUMENT_KEY) or None)
+        install(loader, self._source(loader))
+
+    def _source(self, loader: Any) -> DocumentOf:
+        """Where the documents are to be found: in the items, or in a column that the Trainer has taken off."""
+        key = self._document_of or DOCUMENT_KEY
+        if callable(key) or key in (getattr(getattr(loader, "dataset", None), "column_names", None) or ()):
+            return self._document_of
+        return _column(self._trainer.train_dataset, key) or self._document_of
 
     def watch(self) -> Callable[[], None]:
         """Puts itself before `get_batch_samples`, outermost; what undoes that."""

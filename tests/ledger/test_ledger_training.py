@@ -97,6 +97,40 @@ def test_documents_are_recorded_and_the_model_and_overrides_never_see_an_id(tmp_
     assert main(["ledger", str(tmp_path), "--sample", "399999"]) == 1
 
 
+class InColumns(kit.Rows):
+    """As a data set of columns, of which the Trainer leaves only those that the model wants."""
+
+    column_names = ("input_ids", "labels", "url")
+
+    def with_format(self, kind):
+        return self
+
+    def select_columns(self, names):
+        assert names == ["url"]
+        return [{"url": f"page-{i // 7}"} for i in range(len(self))]
+
+
+def test_documents_out_of_a_column_that_the_trainer_takes_off(tmp_path, tape):
+    book = kit.Book()
+    trainer = kit.trainer(tmp_path, book, data=InColumns(400), max_steps=3, dataloader_num_workers=2)
+    loader = kit.Trainer.get_train_dataloader
+
+    class Without(kit.Rows):
+        """What the Trainer makes of it."""
+
+    def without_column(self):
+        made = loader(self)
+        object.__setattr__(made.base_dataloader, "dataset", Without(400))
+        return made
+
+    trainer.get_train_dataloader = without_column.__get__(trainer)
+    guarded_train(trainer, document_of="url")
+    (reader,) = readers(tmp_path / ".lossguard")
+    found = {each.row.step: each.row for each in reader.effective()}
+    assert {step: list(row.samples) for step, row in found.items()} == book.rows
+    assert all(row.documents == tuple(f"page-{i // 7}" for i in row.samples) for row in found.values())
+
+
 def test_a_loader_of_the_scripts_own_is_watched_too(tmp_path, tape):
     class Own(kit.Trainer):
         def get_train_dataloader(self):

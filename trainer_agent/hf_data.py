@@ -66,6 +66,11 @@ class TrainerData:
         """
         return cuts_for(first, last, self._shape())
 
+    def lacks(self, changes: Changes) -> str:
+        """Nothing: all is in the plan."""
+        del changes
+        return ""
+
     def place_of(self, step: int, directory: Path) -> tuple[int, int]:
         """Where the training stands when `step` steps are done.
 

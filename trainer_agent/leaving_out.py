@@ -45,6 +45,9 @@ class Source(Protocol):
             CannotSkip
         """
 
+    def lacks(self, changes: Changes) -> str:
+        """Why changes that an earlier process was about to make cannot be made any more; empty where they can."""
+
 
 class NoSource:
     """A training that cannot be rolled back."""
@@ -52,6 +55,11 @@ class NoSource:
     def cut(self, first: int, last: int) -> Changes:
         """Never."""
         raise CannotSkip(f"steps {first} to {last}: this training cannot be rolled back")
+
+    def lacks(self, changes: Changes) -> str:
+        """Nothing."""
+        del changes
+        return ""
 
     def place_of(self, step: int, directory: Path) -> tuple[int, int]:
         """Never."""

@@ -27,13 +27,18 @@ class Jumps:
         self._jumps = jumps or {}
 
     @classmethod
+    def empty(cls, directory: Path, rank: int = 0) -> "Jumps":
+        """None; whatever lies in the folder is replaced by the first one."""
+        return cls(_path(directory, rank))
+
+    @classmethod
     def open(cls, directory: Path, rank: int = 0) -> "Jumps":
         """The jumps of this `.lossguard` folder, none where there is no file.
 
         Raises:
             ValueError: the file is there and cannot be read; going on without it would draw the bad batches again.
         """
-        path = directory / (f"{rank}-{FILE_NAME}" if rank else FILE_NAME)
+        path = _path(directory, rank)
         try:
             return cls(path, torch.load(path, weights_only=True))
         except FileNotFoundError:
@@ -67,3 +72,7 @@ class Jumps:
         torch.save(jumps, content)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self._path, content.getvalue())
+
+
+def _path(directory: Path, rank: int) -> Path:
+    return directory / (f"{rank}-{FILE_NAME}" if rank else FILE_NAME)

@@ -9,20 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import loop_facts
+from .agreement import joined
 from .config import Config
 from .data_plan import DataPlan
 from .going_on import GoOn
-from .harmless import go_on
+from .harmless import go_on, tell
 from .identity import new_run_id
 from .in_force import SetNorm
+from .interrupts import let_pass
 from .leaving_out import Source
 from .loop_folder import Folder
 from .loop_hooks import StepClock
 from .loop_jumps import Jumps
-from .loop_state import CannotLoad, State, Stored
+from .loop_state import CannotLoad, HalfLoaded, State, Stored
 from .opening import Facts, Opening, Parts, begin_session, meet, open_plan, where_to_go_on
 from .policy import Policy
 from .probes import Probes
+from .ranks import Ranks
 from .session import Session
 from .wire.messages import Scalar
 
@@ -44,9 +47,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A training that may begin. `stored`: the checkpoint whose state it has already."""
+    """A training that may begin. `stored`: the checkpoint whose state it has already; `opening` None: it is not watched."""
 
-    opening: Opening
+    opening: Opening | None
+    ranks: Ranks
     plan: DataPlan
     jumps: Jumps
     stored: Stored | None
@@ -56,17 +60,51 @@ class Opened:
 def take_up(state: State, settings: Settings, folder: Folder) -> Opened:
     """Finds the ranks, the run and the checkpoint to go on from, and loads that.
 
+    Where LossGuard itself fails, a new training goes on without it; one that resumes does not begin anew instead.
+
     Raises:
         ValueError: what lies in the folder is nothing to go on from, or is of a run that nobody wants to go on with.
     """
-    directory = settings.output_dir / ".lossguard"
-    opening = meet(directory, settings.policy, lambda: _choose_run(directory, settings, folder))
+    try:
+        return _take_up(state, settings, folder)
+    except ValueError:
+        raise
+    except Exception as error:
+        let_pass(error)
+        if settings.resume:
+            raise ValueError(f"resume: {type(error).__name__}: {error}") from error
+        tell(error, "so this training is not watched")
+        directory = settings.output_dir / ".lossguard"
+        ranks = Ranks.apart(f"this rank did not meet the others: {error}")
+        return Opened(None, ranks, DataPlan.empty(directory), Jumps.empty(directory, ranks.rank), None)
+
+
+def _take_up(state: State, settings: Settings, folder: Folder) -> Opened:
+    directory, problems = settings.output_dir / ".lossguard", []
+
+    def choose_run() -> str | None:
+        try:
+            return _choose_run(directory, settings, folder)
+        except ValueError as problem:  # for all ranks to know, which wait for an answer now
+            problems.append(str(problem))
+            return None
+
+    opening = meet(directory, settings.policy, choose_run)
+    _raise_on_all(opening.ranks, *problems)
     leads, is_restart = opening.ranks.leads, opening.identity.is_restart
     jumps = Jumps.open(directory, opening.ranks.rank)
     if not is_restart:
         jumps.clear()
     stored, goes_on = _load(state, settings, opening) if settings.resume else (None, None)
-    return Opened(opening, open_plan(directory, keep=is_restart, leads=leads), jumps, stored, goes_on)
+    plan = open_plan(directory, keep=is_restart, leads=leads)
+    return Opened(opening, opening.ranks, plan, jumps, stored, goes_on)
+
+
+def _raise_on_all(ranks: Ranks, problem: str = "") -> None:
+    """Raises what stands in the way of any rank, on all of them."""
+    said = problem if ranks.is_alone or ranks.problem else joined(ranks.gather(problem.encode()))
+    if said:
+        raise ValueError(said)
 
 
 def _choose_run(directory: Path, settings: Settings, folder: Folder) -> str | None:
@@ -86,12 +124,22 @@ def _load(state: State, settings: Settings, opening: Opening) -> tuple[Stored | 
     goes_on = where_to_go_on(opening, settings.output_dir, needs_scaler=state.scaler is not None)
     if goes_on.directory is None:
         return None, goes_on
+    stored, problem = _read(state, goes_on.directory, ranks)
+    _raise_on_all(ranks, problem)
+    if stored is None:
+        return None, goes_on
     try:
-        stored = state.read(goes_on.directory, ranks.rank, ranks.world_size)
         state.apply(stored)
-    except CannotLoad as reason:
-        raise ValueError(f"resume: {reason}") from None
+    except (CannotLoad, HalfLoaded) as reason:  # half is no harm before the first step
+        raise ValueError(f"resume: {reason}") from reason
     return stored, goes_on
+
+
+def _read(state: State, directory: Path, ranks: Ranks) -> tuple[Stored | None, str]:
+    try:
+        return state.read(directory, ranks.rank, ranks.world_size), ""
+    except CannotLoad as reason:
+        return None, f"resume: {reason}"
 
 
 def begin(
@@ -110,6 +158,7 @@ def begin(
     attributes = loop_facts.attributes(state) | _own(settings)
     able = loop_facts.abilities(settings.policy, state)
     facts = Facts(loop_facts.integration(state), able, attributes, settings.total_steps)
+    assert opened.opening is not None, "a training that is not watched has no session"
     return begin_session(opened.opening, facts, parts, opened.goes_on)
 
 

@@ -45,15 +45,17 @@ class Driver:
         self._in_loop = self._wants_save = False
         self._numbers = StepNumbers()
         opened = take_up(state, settings, self._folder)
-        self._ranks, self._plan, self._jumps, self._stored = opened.opening.ranks, opened.plan, opened.jumps, opened.stored
+        self._ranks, self._plan, self._jumps, self._stored = opened.ranks, opened.plan, opened.jumps, opened.stored
         self._together = Together(self._ranks, self._folder, state)
         self._back = Back(state, self._ranks, self._together, self._jumps)
         self.step = self._stored.step if self._stored is not None else 0
-        self._source = LoopSource(lambda: self._feed, lambda: self._loop, self._ranks.world_size)
+        self._source = LoopSource(lambda: self._feed, lambda: self._loop, self._ranks.world_size, self._jumps)
         self._hooks: Hooks | None = None
         self._session, self._hooks = self._begin(opened)
 
     def _begin(self, opened: Opened) -> tuple[Session | None, Hooks | None]:
+        if opened.opening is None:
+            return None, None
         try:
             session = begin(self._state, self._settings, opened, self._clock, self._source, set_max_grad_norm=self._clip_at)
         except Exception as error:

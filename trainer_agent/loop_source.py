@@ -6,8 +6,9 @@ Only there are epochs and places those of the run's plan: a script with several 
 from collections.abc import Callable
 from pathlib import Path
 
-from .data_plan import CannotSkip, Changes, Exclusion
-from .loop_data import Draws, Feed
+from .data_plan import CannotSkip, Changes, Cut, Exclusion
+from .loop_data import NO_EPOCH, Draws, Feed
+from .loop_jumps import Jumps
 from .wire.vocabulary import DataMode
 
 NOT_FIRST = "only in the first loop of a script is it known which batches a step was made of"
@@ -16,8 +17,8 @@ NOT_FIRST = "only in the first loop of a script is it known which batches a step
 class LoopSource:
     """`feed` and `loop` give those of now. Thread: any for which the training waits."""
 
-    def __init__(self, feed: Callable[[], Feed], loop: Callable[[], int], world_size: int) -> None:
-        self._feed, self._loop, self._world_size = feed, loop, world_size
+    def __init__(self, feed: Callable[[], Feed], loop: Callable[[], int], world_size: int, jumps: Jumps) -> None:
+        self._feed, self._loop, self._world_size, self._jumps = feed, loop, world_size, jumps
 
     def cut(self, first: int, last: int) -> Changes:
         """The data of these steps.
@@ -42,6 +43,13 @@ class LoopSource:
             CannotSkip
         """
         return self._known().leave_out(samples, documents, epoch, place, self._world_size)
+
+    def lacks(self, changes: Changes) -> str:
+        """The random state that draws go on from after a window is known only to the process that has drawn them."""
+        cuts = [change for change in changes if isinstance(change, Cut) and change.epoch == NO_EPOCH]
+        if any(self._jumps.after(cut.start - 1) is None for cut in cuts):
+            return "the process ended before it noted down what comes after the window, so its batches are drawn again"
+        return ""
 
     def modes(self) -> tuple[tuple[DataMode, ...], str]:
         """What a rollback of the loop under way can do with its data, and why it cannot do more; empty where it can do all."""

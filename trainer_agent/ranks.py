@@ -88,6 +88,13 @@ class Ranks:
         ranks._processes = [(host, int(pid)) for pid, host in (each.decode().split(" ", 1) for each in found)]
         return ranks
 
+    @classmethod
+    def apart(cls, problem: str) -> "Ranks":
+        """Those of a process that never met the others, and does not try again; alone where there are no others."""
+        if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
+            return cls()
+        return cls(dist.get_rank(), dist.get_world_size(), problem=problem)
+
     @property
     def is_alone(self) -> bool:
         """Whether the training has one process."""

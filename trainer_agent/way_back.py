@@ -138,7 +138,8 @@ class WayBack:
 
     def arrive(self, target: Target, model: torch.nn.Module) -> dict[str, Scalar]:
         """Compares what was loaded; what is different from now on."""
-        self._arriving = (target, restored(model, target))
+        found, lacking = restored(model, target), self._source.lacks(target.changes)
+        self._arriving = (target, replace(found, problem=found.problem or lacking))
         changed: dict[str, Scalar] = {"data": target.payload.data, "left_step": target.left_step}
         if target.payload.data is DataMode.SKIP and target.changes:
             changed |= dict(zip(("skip_from_step", "skip_to_step"), window_of(target.payload, target.left_step), strict=True))

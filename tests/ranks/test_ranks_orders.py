@@ -81,12 +81,26 @@ def at_random(made: random.Random, orders: int) -> list[dict]:
 SIZES = [(2, 100), (4, 100)] if LONG else [(2, 10)]
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory) -> tuple[Path, dict[str, Told]]:
+    """All trainings of two ranks, in one pair of processes, because importing torch twice costs more than they do."""
+    folder = tmp_path_factory.mktemp("orders")
+    settings = [{"name": f"set-{number}", "orders": [*SET, "stop"], **KINDS[number]} for number in (0, 1)]
+    trainings = [*at_random(random.Random(SEED), SIZES[0][1]), *settings]
+    told = tell(folder, 2, trainings, seconds=300.0 + SIZES[0][1] * HUNG_SECONDS)
+    return folder, {each.name: each for each in told}
+
+
 @pytest.mark.parametrize(("ranks", "orders"), SIZES)
-def test_random_stops_and_rollbacks_are_done_by_all_ranks_at_one_step(tmp_path, figure, ranks, orders):
+def test_random_stops_and_rollbacks_are_done_by_all_ranks_at_one_step(once, tmp_path, figure, ranks, orders):
     """The Trainer and hand-written loops mixed; random delays on every rank; checkpoints picked at random."""
     print(f"seed {SEED}: LOSSGUARD_SEED={SEED} does the same again")
     trainings = at_random(random.Random(SEED), orders)
-    told = tell(tmp_path, ranks, trainings, seconds=120.0 + orders * HUNG_SECONDS)
+    told = (
+        [once[1][each["name"]] for each in trainings]
+        if ranks == 2
+        else tell(tmp_path, ranks, trainings, seconds=300.0 + orders * HUNG_SECONDS)
+    )
     answers = [order for each in told for order in each.orders]
     assert [order["order"] for order in answers] == [order for each in trainings for order in each["orders"]]
     assert all(order["state"] == "succeeded" for order in answers), f"seed {SEED}: {answers}"
@@ -111,8 +125,8 @@ SET = [
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["trainer", "loop"])
-def test_whatever_else_a_run_is_told_two_ranks_do_it_at_the_same_step(tmp_path, kind):
-    told = tell(tmp_path, 2, [{"name": "set", "orders": [*SET, "stop"], **KINDS[kind]}], seconds=200.0)[0]
+def test_whatever_else_a_run_is_told_two_ranks_do_it_at_the_same_step(once, kind):
+    folder, told = once[0], once[1][f"set-{kind}"]
     assert [order["state"] for order in told.orders] == ["succeeded"] * len(told.orders), told.orders
     assert differing(told) == 0
     one, two = ([(each["step"], each["rate"], each["norm"]) for each in book] for book in told.books)
@@ -125,4 +139,4 @@ def test_whatever_else_a_run_is_told_two_ranks_do_it_at_the_same_step(tmp_path, 
     assert max(norms[step] for step in norms if step > clipped) <= 0.0101
     assert paused == slowest == resumed, "no step is made in a pause"
     assert stopped > resumed
-    assert {f"checkpoint-{paused}", f"checkpoint-{stopped}"} <= {path.name for path in (tmp_path / "set" / "out").iterdir()}
+    assert {f"checkpoint-{paused}", f"checkpoint-{stopped}"} <= {path.name for path in (folder / told.name / "out").iterdir()}

@@ -1,7 +1,5 @@
 """A rollback that leaves a document out equals, to the last bit, a training whose data never had it."""
 
-import json
-
 import pytest
 import torch
 from exclude_kit import (
@@ -21,9 +19,9 @@ from exclude_kit import (
     weights,
 )
 from exclude_reference import Reference
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
-from trainer_agent import hf_data, planned
+from trainer_agent import hf_data
 from trainer_agent.data_plan import DataPlan, Exclusion
 from trainer_agent.wire.vocabulary import CommandState, DataMode
 
@@ -213,12 +211,3 @@ def test_a_run_says_what_a_rollback_can_do_with_its_data(taped, tmp_path):
     assert (first.data_modes, first.data_modes_because) == (tuple(DataMode), "")
     assert second.data_modes == (DataMode.REPLAY,)
     assert "iterable" in second.data_modes_because
-
-
-def test_a_plan_of_the_first_version_counts_samples(tmp_path):
-    """Its cuts were made in the order of samples, and filled a short last batch up."""
-    data = Rows(10)
-    (tmp_path / "data_plan.json").write_text(json.dumps({"cuts": [{"epoch": 0, "start": 4, "stop": 8}]}))
-    loader = DataLoader(data, batch_size=4)
-    made = planned.install(loader, DataPlan.open(tmp_path), 1, fills=True)
-    assert list(made) == [[0, 1, 2, 3], [8, 9, 0, 1], [2, 3]]

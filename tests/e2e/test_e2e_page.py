@@ -84,7 +84,7 @@ def test_a_countdown_is_seen_and_cancelled_in_the_page_and_nothing_happens(site,
     site.api.put("/api/rules/loss-not-finite", json=rule).raise_for_status()
     try:
         training = train("counted", step_seconds=0.1, save_steps=10, nan_at=35)
-        countdown = poll("the countdown", lambda: _countdown(site, training), 90)
+        countdown = poll("the countdown", lambda: _countdown(site, training), 180)
         assert countdown["kind"] == "rollback"
         page.goto(f"/runs/{training.run_id}")
         expect(page.locator(".doing .clock")).to_be_visible()

@@ -52,13 +52,13 @@ def wait_for_sound(site, training, step: int) -> dict:
         training.check_alive()
         return next((c for c in site.run(training.run_id)["checkpoints"] if c["step"] >= step and c["state"] == "sound"), None)
 
-    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 60)
+    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 120)
     return poll(f"a sound checkpoint of step {step}", look, 60)
 
 
 def test_a_point_of_a_real_training_step_is_seen_on_the_chart(site, train, page):
     training = train("seen", steps=60, step_seconds=0.05)
-    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 60)
+    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 120)
     page.goto("/")
     page.get_by_role("link", name="seen", exact=True).first.click()
     expect(page).to_have_url(re.compile(f"/runs/{training.run_id}$"))
@@ -74,7 +74,7 @@ def test_a_point_of_a_real_training_step_is_seen_on_the_chart(site, train, page)
 
 def test_stop_clicked_in_the_page_stops_at_the_next_step_with_a_checkpoint(site, train, page):
     training = train("stopped", step_seconds=0.15, save_steps=1000)
-    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 60)
+    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 120)
     page.goto(f"/runs/{training.run_id}")
     poll("some steps", lambda: training.check_alive() or len(training.book("steps.jsonl")) > 5, 60)
     page.locator("button[data-act=stop]:not([aria-disabled=true])").click()
@@ -95,7 +95,7 @@ def test_stop_clicked_in_the_page_stops_at_the_next_step_with_a_checkpoint(site,
 
 def test_save_pause_and_resume_clicked_in_the_page_are_obeyed_by_a_real_training(site, train, page):
     training = train("steered", step_seconds=0.1, save_steps=1000)
-    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 90)
+    poll("the run", lambda: [run for run in site.get("/api/runs")["runs"] if run["run_id"] == training.run_id], 120)
     page.goto(f"/runs/{training.run_id}")
     poll("some steps", lambda: training.check_alive() or len(training.book("steps.jsonl")) > 5, 90)
     page.locator(".actionbar > button[data-act=save]:not([aria-disabled=true])").click()

@@ -74,7 +74,7 @@ def watch(
     Args:
         output_dir: for the checkpoints and the run's own files.
         save_every: saves a checkpoint every so many steps and at the last one; None: only where the script calls `run.save()`.
-        keep: so many checkpoints are kept, and always the newest that is fit to go back to.
+        keep: so many checkpoints are kept, and more where those would not be three that are fit to go back to (see `retention`).
         total_steps: how many steps are planned, for the page; also the end of `run.steps()` and `run.batches()` without one.
         resume: goes on from the newest checkpoint in `output_dir` that is fit, and takes its run up; begins anew where there is
             none.

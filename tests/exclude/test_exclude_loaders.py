@@ -70,12 +70,12 @@ def test_workers_and_a_resume_in_the_middle_get_what_the_plan_leaves():
     loader = loader_of(BatchSampler(range(40), 4, False), collate_fn=list, num_workers=1)
     planned.install(loader, DataPlan(None, (Cut(0, 1, 2), leaving_out(*range(12, 16)))), 1, fills=True)
     batches = [list(range(at, at + 4)) for at in range(0, 40, 4)]
-    expected = [batches[0], batches[2], *batches[4:], batches[0], batches[2]]
+    expected = [batches[0], batches[2], *batches[4:], batches[0], batches[0]]  # each change fills up from the start
     assert list(skip_first_batches(loader, 3)) == expected[3:]
 
 
 def test_the_epoch_reaches_the_plan_on_every_way():
-    """An exclusion of a later epoch holds there, whoever tells the epoch: the loader, a resumed one, or a script to the sampler."""
+    """An exclusion of a later epoch holds there, whoever tells it: the loader, a resumed one, or a script to the sampler."""
     late = Exclusion(1, 0, ((0, 3),))
     for world in (1, 2):
         loader = loader_of(BatchSampler(RandomSampler(range(16)), 4, False), world=world)

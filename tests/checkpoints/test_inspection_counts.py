@@ -176,3 +176,25 @@ def test_a_pass_is_given_up_between_pieces_and_a_file_that_ends_early_is_told(tm
         scan(path, (), lambda: True)
     with pytest.raises(CutShort):
         scan(path, [Region(4, 8, Floats(4, 0x7F800000))])
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.float8_e5m2]
+)
+def test_one_number_alone_trips_the_count_whatever_its_sign(dtype):
+    floats = OF_TORCH[str(dtype).removeprefix("torch.")]
+    for bad in (INF, -INF, NAN):
+        tensor = torch.zeros(1000).to(dtype)
+        tensor[617:618] = torch.tensor([bad]).to(dtype)
+        assert count(bytes_of(tensor), floats) == 1
+        assert count(bytes_of(tensor[:617]), floats) == 0
+
+
+def test_a_disk_that_gives_less_than_was_asked_for_tears_no_number_apart(tmp_path):
+    class Drop(io.BytesIO):
+        def readinto(self, buffer):
+            return super().readinto(memoryview(buffer)[:3])
+
+    buffer = memoryview(bytearray(64))
+    assert scanning._fill(Drop(bytes(range(40))), buffer) == 40
+    assert bytes(buffer[:40]) == bytes(range(40))

@@ -22,6 +22,8 @@ DOORS = {
     "GET /api/runs/{run_id}": "people",
     "GET /api/runs/{run_id}/points": "people",
     "GET /api/runs/{run_id}/series": "people",
+    "GET /api/runs/{run_id}/samples": "people",
+    "GET /api/runs/{run_id}/documents": "people",
     "GET /api/runs/{run_id}/commands": "people",
     "POST /api/runs/{run_id}/commands": "people",
     "POST /api/runs/{run_id}/commands/{command_id}/cancel": "people",

@@ -1,9 +1,9 @@
 """Two ranks of a training, of which one loses all rows of a batch to an exclude.
 
-    python exclude_ranks.py FOLDER KIND
+    python exclude_ranks.py FOLDER
 
-Forks the ranks once the imports are done. KIND: `trainer` (of transformers), or `loop` (by hand, in DDP).
-Each rank leaves its series and weights in FOLDER/rank-R.pt.
+Forks the ranks once the imports are done. Each does two trainings, in the Trainer of transformers and by hand in DDP, and
+leaves the series and weights of each in FOLDER/trainer or FOLDER/loop, rank-R.pt.
 """
 
 import os
@@ -91,16 +91,22 @@ BAD_OF_LOOP = tuple(range(25, 33, 2))
 """A DistributedSampler deals out sample by sample: the fourth batch of rank 1."""
 
 
-def main(folder, kind):
+def main(folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    for kind, train in (("trainer", in_trainer), ("loop", in_loop)):
+        one(Path(folder) / kind, train)
+    dist.destroy_process_group()
+
+
+def one(folder, train):
+    folder.mkdir(exist_ok=True)
     taped = Tape()
     opening.Monitor = type("Taped", (TapedMonitor,), {"tape": taped})
-    left = {"trainer": in_trainer, "loop": in_loop}[kind](Path(folder), taped)
+    left = train(folder, taped)
     series = {name: taped.series(name, 2) for name in SERIES}
     reports = [(report.state, report.reason) for report in taped.reports]
-    torch.save({"weights": left, "series": series, "reports": reports}, Path(folder) / f"rank-{dist.get_rank()}.pt")
-    dist.destroy_process_group()
+    torch.save({"weights": left, "series": series, "reports": reports}, folder / f"rank-{dist.get_rank()}.pt")
 
 
 if __name__ == "__main__":
@@ -113,4 +119,4 @@ if __name__ == "__main__":
         start_method="fork",
         max_restarts=0,
     )
-    elastic_launch(settings, main)(*sys.argv[1:3])
+    elastic_launch(settings, main)(sys.argv[1])

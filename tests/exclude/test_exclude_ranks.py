@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from exclude_kit import Papers
 from exclude_ranks import BAD, BAD_OF_LOOP, LAST, SERIES, TARGET, Loop, rows
@@ -14,7 +15,10 @@ from exclude_reference import Reference
 ROOT = Path(__file__).parents[2]
 
 
-def ranks_of(folder, kind):
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The folder of the trainings of two ranks."""
+    folder = tmp_path_factory.mktemp("ranks")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
     more = {
         "OMP_NUM_THREADS": "1",
@@ -23,10 +27,13 @@ def ranks_of(folder, kind):
         "XDG_CONFIG_HOME": str(folder),
         "LOGLEVEL": "ERROR",
     }
-    command = [sys.executable, str(Path(__file__).with_name("exclude_ranks.py")), str(folder), kind]
-    folder.mkdir(parents=True, exist_ok=True)
-    ran = subprocess.run(command, env=kept | more, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    command = [sys.executable, str(Path(__file__).with_name("exclude_ranks.py")), str(folder)]
+    done = subprocess.run(command, env=kept | more, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+def left_by(folder):
     return [torch.load(folder / f"rank-{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -57,11 +64,11 @@ def taken(model, call, *given):
     return loss, gradients
 
 
-def test_a_rank_without_a_batch_takes_part_in_the_trainer_and_teaches_nothing(tmp_path):
-    told = ranks_of(tmp_path, "trainer")
+def test_a_rank_without_a_batch_takes_part_in_the_trainer_and_teaches_nothing(ran, tmp_path):
+    told = left_by(ran / "trainer")
     assert told[0]["reports"][-1][0] == "succeeded"
     assert torch.equal(told[0]["weights"], told[1]["weights"])
-    data, checkpoint = Papers(80, BAD), tmp_path / "out" / f"checkpoint-{TARGET}"
+    data, checkpoint = Papers(80, BAD), ran / "trainer" / "out" / f"checkpoint-{TARGET}"
     reference = Reference(tmp_path / "reference", data, LAST)
     reference.load(checkpoint, rank=0)
     apart = Apart([torch.load(checkpoint / f"rng_state_{rank}.pth", weights_only=False)["cpu"] for rank in range(2)])
@@ -79,9 +86,9 @@ def test_a_rank_without_a_batch_takes_part_in_the_trainer_and_teaches_nothing(tm
     assert torch.equal(told[0]["weights"], torch.cat([weight.detach().flatten() for weight in reference.model.parameters()]))
 
 
-def test_a_rank_without_a_batch_takes_part_in_a_loop_and_teaches_nothing(tmp_path):
+def test_a_rank_without_a_batch_takes_part_in_a_loop_and_teaches_nothing(ran):
     """The loss of the stand-in is infinite, and its forward pass would move the averages of a batch norm."""
-    told = ranks_of(tmp_path, "loop")
+    told = left_by(ran / "loop")
     assert told[0]["reports"][-1][0] == "succeeded"
     loops = [Loop(), Loop()]  # two, because each rank keeps averages of its own
     apart = Apart([])

@@ -20,6 +20,7 @@ from .scanning import Cancelled, Region, Scanned, scan
 
 FAR_BYTES = 64 << 20
 """From here on a process is started: it takes as long to start as a pass over so much."""
+LOWEST_PRIORITY = 19
 LOOK_SECONDS = 0.1
 """How often it is asked whether there is something better to do."""
 
@@ -60,7 +61,8 @@ def _far(jobs: Jobs, give_up: Callable[[], bool]) -> Iterator[tuple[str, Scanned
 def _started() -> "subprocess.Popen[bytes]":
     """Python with the parts that look at bytes, and without the user's signals and threads of a library for numbers."""
     root = str(Path(__file__).resolve().parents[1])
-    code = f"import sys; sys.path.insert(0, {root!r}); from trainer_agent.scan_process import main; main()"
+    lowered = f"import os; os.setpriority(os.PRIO_PROCESS, 0, {LOWEST_PRIORITY})"  # before the long imports
+    code = f"{lowered}; import sys; sys.path.insert(0, {root!r}); from trainer_agent.scan_process import main; main()"
     variables = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     return subprocess.Popen(  # noqa: S603  this very interpreter
         [sys.executable, "-c", code],

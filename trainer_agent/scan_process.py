@@ -5,22 +5,16 @@ the pipe, or is gone, this is over between two pieces.
 """
 
 import json
-import os
 import select
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from .float_bits import Floats
 from .scanning import Cancelled, CutShort, Region, scan
 
-LOWEST_PRIORITY = 19
-
 
 def main() -> None:
     """Reads the jobs, does them, and leaves."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
     for path, regions in json.loads(sys.stdin.buffer.readline()):
         try:
             found = scan(Path(path), [Region(offset, size, Floats(*floats)) for offset, size, floats in regions], _is_left)

@@ -22,7 +22,7 @@ from loops_kit import Training as ByHand
 from loops_kit import loader
 from training_kit import At, Book, HalfTrainer, Rows, trainer
 
-from trainer_agent import hf_saving, inbox, inspector, journal, opening, retention
+from trainer_agent import hf_saving, inbox, journal, opening, retention, saves
 from trainer_agent.hf import guarded_train
 from trainer_agent.monitor import Monitor
 from trainer_agent.wire import codec, crash
@@ -173,18 +173,19 @@ def no_journal() -> None:
 
 def manifest_first() -> None:
     """The mark is set before the data are there, with the facts that the checkpoint before had."""
-    withdraw = inspector.Inspector.withdraw
+    coming = saves.Saves.coming
 
-    def withdrawn(self: inspector.Inspector, directory: Path) -> None:
-        withdraw(self, directory)
+    def came(self: saves.Saves, step: int) -> None:
+        coming(self, step)
+        directory = self.catalogue.path_of_step(step)
         known = sorted(directory.parent.glob("checkpoint-*/lossguard.json"), key=lambda path: path.stat().st_mtime)
         if known:
             content = json.loads(known[-1].read_text())
-            content["checkpoint"] |= {"checkpoint_id": directory.name, "step": int(directory.name.rpartition("-")[2])}
+            content["checkpoint"] |= {"checkpoint_id": directory.name, "step": step}
             directory.mkdir(exist_ok=True)
             (directory / "lossguard.json").write_text(json.dumps(content))
 
-    inspector.Inspector.withdraw = withdrawn  # type: ignore[method-assign]
+    saves.Saves.coming = came  # type: ignore[method-assign]
 
 
 def rotation_unguarded() -> None:

@@ -106,6 +106,14 @@ class Trainings:
         run = self.run_of(folder)
         return Outcome(folder, run, time.monotonic() - began, fit)
 
+    def again(self, whole: Whole) -> int:
+        """Stopped, then started again by somebody; how many of the two lives were stopped by the command."""
+        folder = self.folder()
+        for _ in range(2):
+            assert self.live(folder, whole) == 0, log(folder)
+        ends = [line for life in (1, 2) for line in told(folder, life) if line.get("type") == "RunEnded"]
+        return sum(line["reason"] == "stopped_by_command" for line in ends)
+
     def run_of(self, folder: Path) -> dict:
         """The run once the server knows how it ended."""
         run_id = json.loads((folder / "out" / ".lossguard" / "run.json").read_text())["run_id"]

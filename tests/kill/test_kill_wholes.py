@@ -97,7 +97,6 @@ def test_killed_at_every_label_a_training_goes_on_as_if_it_had_not_been(training
 
 
 PLANTED = [
-    Whole("trainer", "rollback", "journal.before_write:1", "no fence", late_reply=True),
     Whole("trainer", "rollback", "save.began:1", "manifest first"),
     Whole("by hand", "rollback", "rollback.opened:1", "no journal"),
     Whole("trainer", "rollback", "save.written:4", "rotation unguarded"),
@@ -120,6 +119,15 @@ def test_without_a_planted_fault_the_same_lives_are_in_order(trainings, undistur
     for whole in PLANTED:
         if whole.fault == "no journal":
             continue  # its label is a part of the sweep as it is
-        same = Whole(whole.integration, whole.command, whole.at, late_reply=whole.late_reply)
+        same = Whole(whole.integration, whole.command, whole.at)
         straight, commanded = undisturbed[Whole(same.integration, "")], undisturbed[Whole(same.integration, same.command)]
         assert judge(same, trainings.killed(same), straight, commanded) == ""
+
+
+@pytest.mark.parametrize(("fault", "effects"), [("", 1), ("no fence", 2)])
+def test_a_command_of_an_earlier_process_has_no_second_effect_and_without_the_fence_it_has(trainings, fault, effects, figure):
+    """An answer held back by the network brings the stop again, to the process after the one that was stopped."""
+    found = trainings.again(Whole("trainer", "stop", fault=fault, late_reply=True))
+    if not fault:
+        figure("F42", "effects of a stop that comes again for the process before", found, at_most=effects)
+    assert found == effects

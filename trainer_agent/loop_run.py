@@ -21,7 +21,7 @@ from .loop_hooks import Hooks, StepClock
 from .loop_numbers import StepNumbers
 from .loop_open import Opened, Settings, begin, take_up
 from .loop_source import LoopSource
-from .loop_state import State, Stored, Where
+from .loop_state import State, Stored, Where, step_in
 from .loop_together import Together
 from .samples import DocumentOf
 from .session import Attributes, Session
@@ -220,7 +220,8 @@ class Driver:
 
     def given(self, directory: Path) -> None:
         """The script has written a checkpoint itself."""
-        step, path = self.step + self._numbers.is_over, directory.absolute()
+        path = directory.absolute()
+        step = step_in(path) or self.step + (self._numbers.is_over or self._has_updated)
         if path.parent.resolve() != self._folder.path.resolve() or not is_given_id(path.name):
             self._voice.say("given", f"{directory} is not shown: it must lie in {self._folder.path}, not named checkpoint-N")
         elif not path.is_dir():

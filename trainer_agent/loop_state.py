@@ -17,6 +17,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -182,6 +183,13 @@ class State:
         except Exception as error:
             let_pass(error)
             raise HalfLoaded(f"the load broke off after the optimizer: {type(error).__name__}: {error}") from error
+
+
+def step_in(directory: Path) -> int | None:
+    """The step that a folder says it is of; None where it does not."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((directory / POSITION).read_bytes())["global_step"])
+    return None
 
 
 def doors(thing: Any) -> tuple[Callable[[], Any], Callable[[Any], object]]:

@@ -10,16 +10,18 @@ from statistics import fmean
 
 import pytest
 import torch
-from exclude_kit import At, guarded_train, tape
+from exclude_kit import guarded_train, tape
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 import gpt2_fp16 as demo
+from training_kit import until
 from transformers import TrainerCallback
 
+from trainer_agent.inspection import MANIFEST
 from trainer_agent.policy import Policy
 from trainer_agent.wire.vocabulary import CommandState, DataMode
 
-TARGET, END = 200, 262
+TARGET, END = 200, 252
 DEAD_STEPS = 3
 NEVER_CLIPS = 1e9
 SHARED_STEPS = 222
@@ -34,10 +36,10 @@ def deterministic():
 
 
 class Orders(TrainerCallback):
-    """Gives the next order once the run is dead, or at a step."""
+    """Gives the next order once the run is dead, or at a step. The folder as it is before the first one is copied."""
 
-    def __init__(self, taped, recorder, orders):
-        self.taped, self.recorder, self.orders = taped, recorder, list(orders)
+    def __init__(self, taped, copy, orders):
+        self.taped, self.copy, self.orders, self.recorder = taped, copy, list(orders), None
 
     def on_step_end(self, args, state, control, **kwargs):
         if not self.orders:
@@ -47,7 +49,14 @@ class Orders(TrainerCallback):
         is_dead = segment.skipped[-DEAD_STEPS:] == [True] * DEAD_STEPS and not demo.math.isfinite(segment.loss[-1])
         if is_dead if when == "dead" else state.global_step == when:
             self.orders.pop(0)
+            self.keep(Path(args.output_dir))
             self.taped.rollback(TARGET, f"order {len(self.orders)}", **order)
+
+    def keep(self, folder):
+        copy, self.copy = self.copy, None
+        if copy is not None:
+            until((folder / f"checkpoint-{TARGET}" / MANIFEST).exists)  # it is inspected in the background
+            shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("spool"))
 
 
 def training(folder, data, *callbacks):
@@ -88,10 +97,6 @@ def test_the_demo_in_four_ways(monkeypatch, tmp_path, figure):
         taped, None, [("dead", {}), ("dead", {"max_grad_norm": 1.0}), (END - 1, document | {"max_grad_norm": NEVER_CLIPS})]
     )
     made, recorder = training(tmp_path / "a", data, orders)
-    copy = At(
-        TARGET + 1, lambda **_: shutil.copytree(tmp_path / "a" / f"checkpoint-{TARGET}", tmp_path / "b" / f"checkpoint-{TARGET}")
-    )
-    made.add_callback(copy)
     watched(made, data)
     dead, replayed, clipped, excluded = recorder.segments
     assert [report.state for report in taped.reports if report.state is not CommandState.RUNNING] == [CommandState.SUCCEEDED] * 3

@@ -70,7 +70,7 @@ def _started() -> "subprocess.Popen[bytes]":
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=variables,
-        start_new_session=True,
+        process_group=0,  # out of the way of Ctrl-C; not a session, whose processes Linux sets on a par with all of ours
     )
 
 

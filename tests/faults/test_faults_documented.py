@@ -6,7 +6,9 @@ import pytest
 from faults_kit import ROOT
 
 TEXT = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-ROWS = [*(f"F{number}" for number in range(1, 25)), *(f"B{number}" for number in range(1, 10))]
+ORDERS = [number for number in range(41, 55) if number != 48]
+"""48 is of the breaker of automatic rollbacks, which is not there yet."""
+ROWS = [*(f"F{number}" for number in (*range(1, 25), *ORDERS)), *(f"B{number}" for number in range(1, 10))]
 
 
 @pytest.mark.parametrize("row", ROWS)

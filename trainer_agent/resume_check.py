@@ -147,7 +147,8 @@ def _batches(pairs: Sequence[tuple[StepRow, StepRow]]) -> str:
 
 def _rate(pairs: Sequence[tuple[StepRow, StepRow]], past: Sequence[StepRow], after: Sequence[StepRow]) -> str:
     """The rate of the schedule, without the factor that was put on it."""
-    both = [(new.step, a, b) for old, new in pairs if (a := _plain_rate(old)) is not None and (b := _plain_rate(new)) is not None]
+    alike = _until_a_skip(pairs)
+    both = [(new.step, a, b) for old, new in alike if (a := _plain_rate(old)) is not None and (b := _plain_rate(new)) is not None]
     for step, then, now in both:
         if not _alike(then, now):
             return f"learning rate {now:.6g} where it was {then:.6g}, at step {step}"
@@ -160,6 +161,12 @@ def _rate(pairs: Sequence[tuple[StepRow, StepRow]], past: Sequence[StepRow], aft
     usual = max(abs(math.log(b / a)) for a, b in pairwise(rates))
     is_jump = abs(math.log(first / rates[-1])) > max(JUMP, OUTLIER * usual)
     return f"learning rate {first:.6g} right after {rates[-1]:.6g}" if is_jump else ""
+
+
+def _until_a_skip(pairs: Sequence[tuple[StepRow, StepRow]]) -> list[tuple[StepRow, StepRow]]:
+    """As long as the same steps were skipped: a step that the scaler skips holds a schedule back, and halves the scale."""
+    same = [old.loss_scale == new.loss_scale for old, new in pairs]
+    return [pair for place, pair in enumerate(pairs) if all(same[:place])]
 
 
 def _plain_rate(row: StepRow) -> float | None:

@@ -5,6 +5,7 @@ import random
 import struct
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -113,8 +114,6 @@ def curve(first, last, *, noise=0.1, seed=0, **more):
 
 
 def changed(curve_, first, **change):
-    from dataclasses import replace
-
     return [
         replace(row, **{k: (v(row) if callable(v) else v) for k, v in change.items()}) for s, row in curve_.items() if s > first
     ]
@@ -157,3 +156,13 @@ def test_a_factor_on_the_learning_rate_is_divided_out():
     halved = changed(before, 40, learning_rate=lambda row: row.learning_rate / 2, learning_rate_factor=0.5)
     assert check(Resumed(40), before, halved) == ()
     assert check(Resumed(40), before, changed(before, 40, learning_rate=lambda row: row.learning_rate / 2))
+
+
+def test_a_rate_that_other_skipped_steps_held_back_is_no_finding():
+    """Without the bad batch no step is skipped, so the schedule is a step ahead of the stored curve from there on."""
+    before = curve(1, 60)
+    before |= {step: replace(row, loss_scale=512.0) for step, row in before.items() if step > 45}
+    ahead = changed(curve(1, 60), 40, learning_rate=lambda row: row.learning_rate * (1.01 if row.step > 46 else 1.0))
+    assert check(Resumed(40, DataMode.SKIP), before, ahead) == ()
+    early = changed(curve(1, 60), 40, learning_rate=lambda row: row.learning_rate * 1.01)
+    assert check(Resumed(40, DataMode.SKIP), before, early)[0].startswith("learning rate")

@@ -29,7 +29,12 @@ class InForce:
     def open(self, opened: Opened) -> None:
         """A segment begins: noted down, and its overrides are in force."""
         self._journal.note_anyway(opened)
-        self.apply(self._journal.state.overrides)
+        self.apply(self.overrides)
+
+    @property
+    def overrides(self) -> Overrides:
+        """What holds now."""
+        return self._journal.state.overrides
 
     def end(self) -> None:
         """Everything is the script's own again."""
@@ -42,6 +47,6 @@ class InForce:
 
     def attributes(self) -> dict[str, Scalar]:
         """As attributes of a segment."""
-        held = self._journal.state.overrides
+        held = self.overrides
         named: dict[str, Scalar] = {"learning_rate_factor": held.learning_rate_factor, "max_grad_norm": held.max_grad_norm}
         return {name: value for name, value in named.items() if value is not None}

@@ -23,8 +23,9 @@ from .loop_open import Opened, Settings, begin, take_up
 from .loop_source import LoopSource
 from .loop_state import State, Stored, Where, step_in
 from .loop_together import Together
+from .run_segments import Attributes
 from .samples import DocumentOf
-from .session import Attributes, Session
+from .session import Session
 from .voice import Voice
 from .weightless import Weightless
 from .wire.vocabulary import EndReason, Phase
@@ -154,7 +155,7 @@ class Driver:
         session.attach(self._state.model, self._state.optimizer, scaler_of=scaler, look_inside=not is_compiled)
 
     def _segment_begins(self, session: Session) -> None:
-        session.data_modes = self._source.modes()
+        session.segments.data_modes = self._source.modes()
         session.segment_begins(self.step, self._state.stored_model, self._attributes())
 
     def _attributes(self) -> Attributes:

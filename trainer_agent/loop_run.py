@@ -15,7 +15,8 @@ from .data_plan import DataPlan
 from .decisions import Act, Decision
 from .harmless import go_on, last_word, tell
 from .loop_back import Back
-from .loop_data import END, Batches, Draws, Feed
+from .loop_batches import Batches
+from .loop_data import END, Draws, Feed
 from .loop_folder import Folder
 from .loop_hooks import Hooks, StepClock
 from .loop_numbers import StepNumbers

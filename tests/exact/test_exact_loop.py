@@ -14,7 +14,7 @@ from loops_kit import Tape, tape
 
 from trainer_agent import loop_rng
 from trainer_agent.loop import watch
-from trainer_agent.loop_data import Batches
+from trainer_agent.loop_batches import Batches
 from trainer_agent.loop_state import State
 from trainer_agent.wire.vocabulary import CommandState
 

@@ -23,6 +23,8 @@ from .config import replace_file
 from .exclusion import samples_in
 
 FILE_NAME = "data_plan.json"
+MOST_SAMPLES = 10**8
+"""Left out by one change: as a set they take gigabytes. More are no plan of ours."""
 
 T = TypeVar("T")
 
@@ -242,5 +244,7 @@ def from_json(told: dict[str, Any]) -> Change:
     if told["kind"] != "exclusion":
         raise ValueError(f"{told['kind']!r:.40} is no change")
     ranges = tuple((int(first), int(last)) for first, last in told["ranges"])
+    if any(not 0 <= first <= last for first, last in ranges) or sum(last - first + 1 for first, last in ranges) > MOST_SAMPLES:
+        raise ValueError(f"its samples are no ranges of up to {MOST_SAMPLES} in all")
     documents = tuple(map(str, told["documents"]))
     return Exclusion(int(told["epoch"]), int(told["start"]), ranges, documents, int(told["accumulation"]))

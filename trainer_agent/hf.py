@@ -14,6 +14,7 @@ through unchanged.
 """
 
 import functools
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -52,7 +53,7 @@ def guarded_train(
     project: str | None = None,
     name: str | None = None,
     run_id: str | None = None,
-    resume_from_checkpoint: str | bool | None = None,
+    resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
     document_of: DocumentOf = None,
 ) -> TrainOutput:
     """Trains under watch; what `trainer.train()` gives, of its last part where the run was rolled back.
@@ -74,13 +75,14 @@ def guarded_train(
     """
     policy = _checked(trainer, policy)
     config = Config.load(url, token, project, name)
+    resume = os.fspath(resume_from_checkpoint) if isinstance(resume_from_checkpoint, os.PathLike) else resume_from_checkpoint
     try:
-        driver = _Driver(trainer, policy, config, run_id, document_of, resume=resume_from_checkpoint)
+        driver = _Driver(trainer, policy, config, run_id, document_of, resume=resume)
     except NothingFit:
         raise
     except Exception as error:
         tell(error, "so this training is not watched")
-        return trainer.train(resume_from_checkpoint=resume_from_checkpoint)
+        return trainer.train(resume_from_checkpoint=resume)
     return driver.train()
 
 

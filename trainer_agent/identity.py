@@ -16,6 +16,7 @@ from pathlib import Path
 from .config import replace_file
 from .voice import Voice
 from .wire import crash
+from .wire.codec import MAX_STEP
 
 FILE_NAME = "run.json"
 LOCK_SECONDS = 1.0
@@ -141,7 +142,7 @@ def _read(path: Path) -> tuple[str, int] | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         Voice().say("identity", f"{path} cannot be read ({type(error).__name__}); this becomes a new run")
         return None
-    if isinstance(run_id, str) and run_id and not _FORBIDDEN.search(run_id) and isinstance(segment, int) and segment >= 0:
+    if isinstance(run_id, str) and run_id and not _FORBIDDEN.search(run_id) and type(segment) is int and 0 <= segment < MAX_STEP:
         return run_id, segment
     Voice().say("identity", f"{path} does not hold a run; this becomes a new run")
     return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -264,7 +265,8 @@ def changed_file(facts: CheckpointSaved, directory: Path, give_up: Callable[[], 
     """
     try:
         for file in facts.files:
-            if (directory / file.path).stat().st_size != file.size_bytes:
+            found_there = (directory / file.path).stat()
+            if found_there.st_size != file.size_bytes or not S_ISREG(found_there.st_mode):  # a pipe would be read for ever
                 return f"{file.path} has changed since it was saved"
         found = scan_all({file.path: (directory / file.path, ()) for file in facts.files}, give_up)
     except OSError as error:

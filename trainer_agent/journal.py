@@ -10,6 +10,7 @@ said, and the run goes on with an empty journal. A command whose intent cannot b
 """
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -234,12 +235,27 @@ def is_stop(intent: Intent | None) -> bool:
 def _read(path: Path) -> JournalState | None:
     try:
         content = path.read_bytes()
-        return codec.decode(JournalState, content)
+        return _sensible(codec.decode(JournalState, content))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         _set_aside(path, error)
         return None
+
+
+def _sensible(state: JournalState) -> JournalState:
+    """The state, if it is one that this version may have written.
+
+    Raises:
+        ValueError: it is not; whoever obeyed it would train with a rate of NaN, or go back to nowhere.
+    """
+    overrides, intent = state.overrides, state.intent
+    values = (overrides.learning_rate_factor, overrides.max_grad_norm)
+    if any(value is not None and not 0 < value < math.inf for value in values):  # a NaN is neither
+        raise ValueError("a factor or a norm is no finite number above 0")
+    if intent is not None and (intent.command.kind is CommandKind.ROLLBACK) != (intent.command.rollback is not None):
+        raise ValueError("a rollback says where to, and nothing else does")
+    return state
 
 
 def _early(path: Path, last_segment: int) -> tuple[Point, ...]:

@@ -100,6 +100,8 @@ def watch(
         check_accelerator(state)
     for what, count in (("save_every", save_every), ("keep", keep), ("total_steps", total_steps)):
         loop_facts.check_count(what, count)
+    if isinstance(resume, str | os.PathLike):
+        raise TypeError("resume is True or False: the training goes on from the newest checkpoint in output_dir that is fit")
     loop_facts.check_attributes(attributes or {})
     if policy is not None and not isinstance(policy, Policy):
         raise TypeError(f"policy must be a Policy, such as Policy(on_dead='hold'), not {policy!r}")

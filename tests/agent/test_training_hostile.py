@@ -21,6 +21,7 @@ from trainer_agent.inspector import Inspector
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.policy import Policy
 from trainer_agent.voice import Voice
+from trainer_agent.wire.codec import MAX_STEP
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, DataMode, EndReason, SegmentCause
 
@@ -285,7 +286,23 @@ def test_the_best_model_at_the_end_is_the_trainers_own_after_a_rollback_too(tape
 # --- broken files, and two at once
 
 
-@pytest.mark.parametrize("content", [DEEP, '{"cuts": [{"epoch": Infinity, "start": 0, "stop": 1}]}', '{"cuts": 1}', "\x00"])
+def leaving_out(first, last):
+    change = {"kind": "exclusion", "epoch": 0, "start": 0, "documents": [], "accumulation": 1, "ranges": [[first, last]]}
+    return json.dumps({"version": 2, "changes": [change]})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        DEEP,
+        '{"cuts": [{"epoch": Infinity, "start": 0, "stop": 1}]}',
+        '{"cuts": 1}',
+        "\x00",
+        leaving_out(0, 10**15),
+        leaving_out(-3, 3),
+        leaving_out(3, 1),
+    ],
+)
 def test_a_data_plan_that_cannot_be_understood_is_said_so(tmp_path, content):
     (tmp_path / FILE_NAME).write_text(content)
     with pytest.raises(ValueError, match="mend or remove"):
@@ -304,6 +321,13 @@ def test_a_training_that_finds_broken_files_is_watched_all_the_same(taped, tmp_p
     assert training.state.global_step == 3
     assert len(taped.monitors) == 2
     assert taped.series("train/loss").keys() >= {3}
+
+
+@pytest.mark.parametrize("segment", [10**40, MAX_STEP, True])
+def test_a_run_whose_next_segment_could_not_be_told_becomes_a_new_run(tmp_path, segment):
+    (tmp_path / "run.json").write_text(json.dumps({"run_id": "mine", "last_segment": segment}))
+    found = Identity.open(tmp_path)
+    assert (found.run_id != "mine", found.next_segment()) == (True, 1)
 
 
 def test_two_processes_of_one_run_do_not_open_the_same_segment(tmp_path):

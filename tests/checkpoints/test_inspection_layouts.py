@@ -1,8 +1,10 @@
 """Checkpoints as three savers write them: their parts, their counts, and each kind of harm, by the file it was done to."""
 
 import json
+import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from trainer_agent import far_scanning
 from trainer_agent.inspection import changed_file, stat_of, stored_weights
 from trainer_agent.layouts import missing_by_name, part_of, parts_of
 from trainer_agent.rollback import unfit
+from trainer_agent.wire.messages import CheckpointFile
 from trainer_agent.wire.vocabulary import CheckpointState
 
 torch.set_num_threads(1)
@@ -160,6 +163,15 @@ def test_f52_harm_after_the_inspection_is_found_four_of_four_and_the_file_is_nam
         found += changed_file(known, folder).startswith(words)
         shutil.rmtree(folder)
     figure("F52", "bit flip, missing shard, swapped files, cut off: found of 4", found, at_least=4)
+
+
+def test_what_is_no_file_is_not_read_whatever_the_manifest_says(copy):
+    folder = copy("trainer")
+    known = facts(folder)
+    os.mkfifo(folder / "pipe")
+    endless = replace(known, files=(CheckpointFile("pipe", 0, "0" * 64), CheckpointFile("/dev/zero", 0, "0" * 64)))
+    assert changed_file(endless, folder) == "pipe has changed since it was saved"
+    assert changed_file(replace(endless, files=endless.files[1:]), folder) == "/dev/zero has changed since it was saved"
 
 
 def test_f52_a_gigabyte_is_read_within_ten_seconds(tmp_path, monkeypatch, figure):

@@ -1,5 +1,6 @@
 """Where a Trainer goes on when its script is run again, and what becomes of what was begun before."""
 
+import json
 import time
 
 import pytest
@@ -9,11 +10,13 @@ from trainer_agent.going_on import NothingFit
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.inspection import MANIFEST
 from trainer_agent.journal import Begun, Ended, Intent, Journal, Result
+from trainer_agent.wire import codec
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply, Report, Verdict
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, SegmentCause
 
 SETTING = {"max_steps": 6, "save_steps": 2}
+NOWHERE = Command("old", CommandKind.ROLLBACK, "dead", 1, 1.0, 1.0)
 
 
 def first_life(taped, folder, *callbacks, stop_at=5):
@@ -106,6 +109,11 @@ def test_a_path_is_taken_at_its_word_and_what_was_begun_has_failed(taped, tmp_pa
     assert taped.segments[-1].cause is SegmentCause.RESTART
 
 
+def test_a_path_may_be_a_path_object_too(taped, tmp_path):
+    first_life(taped, tmp_path)
+    assert second_life(tmp_path, resume=tmp_path / "checkpoint-2") == [3, 4, 5, 6]
+
+
 def test_the_path_of_the_target_ends_the_rollback_there(taped, tmp_path):
     first_life(taped, tmp_path)
     begun(tmp_path, CommandKind.ROLLBACK)
@@ -168,3 +176,21 @@ def test_a_journal_that_cannot_be_read_costs_the_run_nothing(taped, tmp_path):
     first_life(taped, tmp_path)
     (tmp_path / ".lossguard" / "journal.json").write_text("{")
     assert second_life(tmp_path) == [6]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"overrides": {"learning_rate_factor": "NaN"}},
+        {"overrides": {"learning_rate_factor": 0}},
+        {"overrides": {"max_grad_norm": "Infinity"}},
+        {"intent": {"command": codec.to_json(NOWHERE), "step": 5, "begun_at": 1.0, "until": 2.0}},
+    ],
+)
+def test_a_journal_that_says_what_no_command_can_say_is_not_obeyed(taped, tmp_path, wrong):
+    first_life(taped, tmp_path)
+    path = tmp_path / ".lossguard" / "journal.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
+    assert second_life(tmp_path) == [6]
+    assert "learning_rate_factor" not in taped.segments[-1].attributes
+    assert path.with_name("journal.json.unreadable-1").exists()

@@ -322,6 +322,7 @@ def test_nonsense_told_in_a_step_is_said_and_no_more(taped, tmp_path):
         ({"scaler": 3}, TypeError, "GradScaler"),
         ({"save_every": 0}, ValueError, "save_every is 0"),
         ({"save_every": 2.5}, TypeError, "whole number"),
+        ({"resume": "out/checkpoint-5"}, TypeError, "True or False"),
         ({"keep": 0}, ValueError, "keep"),
         ({"total_steps": True}, TypeError, "total_steps"),
         ({"also": {"x": 3}}, TypeError, "x: a int has no state_dict"),

@@ -1,5 +1,8 @@
 """The server keeps the ledger, and answers what went into a step, where a sample went, and which documents a window had."""
 
+import json
+import struct
+import zlib
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +16,7 @@ from server.settings import Settings
 from server.store import events, samples
 from server.store.samples import Window
 from trainer_agent.hf import guarded_train
+from trainer_agent.wire import samples as wire
 from trainer_agent.wire.codec import encode
 from trainer_agent.wire.messages import MAX_BATCH_BYTES, Batch, Numbered, ResumeChecked, SegmentStarted, StepSamples
 from trainer_agent.wire.samples import MOST_SAMPLES, StepRow, blocks, to_text
@@ -104,6 +108,36 @@ def test_answers_are_bounded_and_say_so(connection):
 def test_what_is_no_block_is_refused(body):
     with pytest.raises(Invalid):
         service.check(StepSamples(1, 1, 1, 0.0, body))
+
+
+def strange(*columns, names=(), count=1):
+    """A block of one row whose outline makes sense."""
+    header = json.dumps({"v": 1, "rows": count, "part": 0, "documents": list(names)}).encode()
+    columns = b"".join(wire._column(each) for each in columns)
+    return StepSamples(1, 1, 1, 0.0, to_text(zlib.compress(struct.pack("<I", len(header)) + header + columns)))
+
+
+SAMPLES, DOCUMENTS = 16, 32
+STRANGE = [
+    strange([2], [1], [SAMPLES | DOCUMENTS], [2], [99], names=["a"]),
+    strange([2], [1], [SAMPLES], [1]),
+    strange([3], [1], [SAMPLES], [2]),
+    strange([2], [MOST_SAMPLES + 1], [SAMPLES], [2] * (MOST_SAMPLES + 1)),
+]
+
+
+@pytest.mark.parametrize("block", STRANGE, ids=["no such document", "sample below 0", "step below 0", "too many"])
+def test_a_block_that_makes_no_sense_hides_nothing_of_the_others(connection, block):
+    opened(connection, 0)
+    give(connection, "r", [block, *sent(1, rows(2, 3))])
+    assert [step.step for step in asked(connection).steps] == [2, 3]
+    assert [step.step for step in samples.find(connection, "r", 8, Window(), most_steps=9).steps] == [2]
+    assert [step.step for step in samples.find(connection, "r", "d0", Window(), most_steps=9).steps] == [2]
+
+
+def test_a_document_whose_name_cannot_be_sent_on_is_refused():
+    with pytest.raises(Invalid, match="makes no sense"):
+        service.check(strange([2], [1], [SAMPLES | DOCUMENTS], [2], [1], names=["\ud800"]))
 
 
 def test_a_resume_check_is_an_event_as_loud_as_what_it_found(connection):

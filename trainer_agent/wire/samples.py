@@ -152,10 +152,7 @@ def documents_in(block: bytes) -> frozenset[str]:
     Raises:
         NoBlock
     """
-    names = _unpacked(block)[0]["documents"]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise NoBlock("its header makes no sense")
-    return frozenset(names)
+    return frozenset(_outline(_unpacked(block)[0])[1])
 
 
 def sample_planes(block: bytes) -> bytes:
@@ -241,9 +238,14 @@ def _outline(header: dict[str, object]) -> tuple[int, list[str], int]:
     count, names, part = header.get("rows"), header.get("documents"), header.get("part")
     if not (isinstance(count, int) and 0 < count <= MOST_ROWS and isinstance(part, int) and 0 <= part <= MOST_RAW):
         raise NoBlock("its header makes no sense")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list) or not all(map(_is_text, names)):
         raise NoBlock("its header makes no sense")
     return count, names, part
+
+
+def _is_text(name: object) -> bool:
+    """Whether it is a text that can be sent on: half of a surrogate pair cannot."""
+    return isinstance(name, str) and (name.isascii() or not any("\ud800" <= each <= "\udfff" for each in name))
 
 
 def _known(counts: Sequence[int], flags: Sequence[int], what: int) -> int:

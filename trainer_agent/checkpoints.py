@@ -9,7 +9,6 @@ the directory and is looked up in the catalogue, so no path ever comes from outs
 
 import errno
 import json
-import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from pathlib import Path
 from . import told
 from .config import write_draft
 from .inspection import MANIFEST, Save
+from .on_disk import sync
 from .wire import codec
 from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CheckpointState
@@ -84,13 +84,13 @@ def put_on_disk(facts: CheckpointSaved, directory: Path) -> CheckpointSaved:
     """Has all files of a checkpoint on the disk before a manifest speaks of them; corrupt where the disk fails to take one."""
     for file in facts.files:
         try:
-            _sync(directory / file.path)
+            sync(directory / file.path)
         except OSError as error:
             if error.errno in _BROKEN:
                 return replace(facts, state=CheckpointState.CORRUPT, problem=f"{file.path} does not get to the disk ({error})")
     for folder in {(directory / file.path).parent for file in facts.files}:
         with suppress(OSError):
-            _sync(folder)
+            sync(folder)
     return facts
 
 
@@ -98,15 +98,7 @@ def sync_folders(directory: Path) -> None:
     """Has the names in a checkpoint on the disk, and its own."""
     for folder in (directory, directory.parent):
         with suppress(OSError):
-            _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(folder)
 
 
 class Catalogue:

@@ -40,6 +40,7 @@ from .samples import DocumentOf
 from .session import Session
 from .wire import crash
 from .wire.vocabulary import EndReason
+from .wrapping import wrap
 
 __all__ = ["LossGuardCallback", "guarded_train"]
 
@@ -210,11 +211,8 @@ class _Driver:
 
     def _watch(self, owner: Any, name: str, see: Callable[[Any], None]) -> None:
         """Lets `see` look at what a public method gives. The method's own errors pass; those of `see` do not."""
-        original = getattr(owner, name)
-        own = name in vars(owner)
 
-        @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             try:
                 see(result)
@@ -222,8 +220,7 @@ class _Driver:
                 go_on(error)
             return result
 
-        setattr(owner, name, watched)
-        self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+        self._undo.append(wrap(owner, name, watched))
 
     def _between_model_and_optimizer(self) -> None:
         """The Trainer has loaded the weights of a checkpoint, and not yet its optimizer."""
@@ -232,10 +229,7 @@ class _Driver:
 
     def _hold_back_data(self) -> None:
         """No step is made: the Trainer gets no batches, and ends as it was told when it began."""
-        trainer, name = self._trainer, "get_batch_samples"
-        original, own = getattr(trainer, name), name in vars(trainer)
-        setattr(trainer, name, lambda *_, **__: ([], None))
-        self._undo.append(lambda: setattr(trainer, name, original) if own else delattr(trainer, name))
+        self._undo.append(wrap(self._trainer, "get_batch_samples", lambda *_, **__: ([], None)))
 
     def _take_loader(self, loader: Any) -> None:
         self._data.take_loader(loader, self._session.plan)

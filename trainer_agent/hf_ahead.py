@@ -20,6 +20,7 @@ from . import loop_rng
 from .carried import MapView
 from .harmless import quietly
 from .interrupts import suppress_ours
+from .wrapping import wrap
 
 METHOD = "_load_rng_state"
 """The Trainer's own, private: without it the Trainer resumes as it does by itself."""
@@ -46,20 +47,14 @@ class FetchedAhead:
 
     def watch(self) -> Callable[[], None]:
         """Puts itself before the Trainer's own loading of random states; what undoes that."""
-        trainer = self._trainer
-        own, original = METHOD in vars(trainer), getattr(trainer, METHOD, None)
-        if original is None:
-            return lambda: None
+        self._load = getattr(self._trainer, METHOD, None)
+        return wrap(self._trainer, METHOD, self._loaded) if self._load is not None else lambda: None
 
-        def load(checkpoint: str) -> None:
-            is_back = self._is_back
-            self.resume(None)
-            if not is_back:
-                original(checkpoint)
-
-        self._load = original
-        setattr(trainer, METHOD, load)
-        return lambda: setattr(trainer, METHOD, original) if own else delattr(trainer, METHOD)
+    def _loaded(self, load: Callable[[str], None], checkpoint: str) -> None:
+        is_back = self._is_back
+        self.resume(None)
+        if not is_back:
+            load(checkpoint)
 
     def take_loader(self, loader: Any) -> None:
         """The loader of the `train()` that begins, after `samples.install`."""

@@ -19,9 +19,10 @@ from .data_plan import CannotSkip, Changes, DataPlan, Exclusion, Shape, cuts_for
 from .harmless import go_on
 from .leaving_out import exclusion, named_samples
 from .planned import Planned, Share, install, shape_of
-from .samples import DocumentOf
+from .samples import DocumentOf, dataset_of
 from .weightless import Weightless
 from .wire.vocabulary import DataMode
+from .wrapping import wrap
 
 IGNORED = -100
 """The label of a token that no loss counts."""
@@ -87,7 +88,7 @@ class TrainerData:
             CannotSkip
         """
         shape, already = self._shape(), self._plan.excluded if self._plan is not None else frozenset()
-        dataset = self._trainer.train_dataset
+        dataset = dataset_of(self._loader, self._trainer.train_dataset)
         found = named_samples(samples, documents, dataset, self._document_of, already)
         return exclusion(found, documents, epoch, place, shape.accumulation)
 
@@ -95,22 +96,14 @@ class TrainerData:
 
     def watch(self) -> Callable[[], None]:
         """Puts itself between the Trainer and two of its public methods; what undoes that."""
-        undo = [self._replace("get_batch_samples", self._get_batch_samples), self._replace("training_step", self._training_step)]
+        undo_batches = wrap(self._trainer, "get_batch_samples", self._get_batch_samples)
+        undo_step = wrap(self._trainer, "training_step", self._training_step)
 
-        def undo_all() -> None:
-            for each in reversed(undo):
-                each()
+        def undo() -> None:
+            undo_step()
+            undo_batches()
 
-        return undo_all
-
-    def _replace(self, name: str, ours: Callable[..., Any]) -> Callable[[], None]:
-        trainer, own, original = self._trainer, name in vars(self._trainer), getattr(self._trainer, name)
-
-        def between(*args: Any, **kwargs: Any) -> Any:
-            return ours(original, *args, **kwargs)
-
-        setattr(trainer, name, between)
-        return lambda: setattr(trainer, name, original) if own else delattr(trainer, name)
+        return undo
 
     def _get_batch_samples(
         self, original: Callable[..., Any], batches: Iterator[Any], count: int, *rest: Any, **more: Any

@@ -11,7 +11,8 @@ from typing import Any
 
 from .harmless import go_on
 from .ledger import Ledger
-from .samples import DOCUMENT_KEY, DocumentOf, Ids, Taking, install, uninstall
+from .samples import DOCUMENT_KEY, DocumentOf, Ids, Taking, dataset_of, install, uninstall
+from .wrapping import wrap
 
 
 class TrainerSamples:
@@ -31,29 +32,27 @@ class TrainerSamples:
         key = self._document_of or DOCUMENT_KEY
         if callable(key) or key in (getattr(getattr(loader, "dataset", None), "column_names", None) or ()):
             return self._document_of
-        return _column(self._trainer.train_dataset, key) or self._document_of
+        return _column(dataset_of(loader, self._trainer.train_dataset), key) or self._document_of
 
     def watch(self) -> Callable[[], None]:
         """Puts itself before `get_batch_samples`, outermost; what undoes that."""
-        trainer, name = self._trainer, "get_batch_samples"
-        own, original = name in vars(trainer), getattr(trainer, name)
+        unwrap = wrap(self._trainer, "get_batch_samples", self._get_batch_samples)
 
-        def without_ids(batches: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
-            seen: list[tuple[Any, Ids | None]] = []
-            given = original(Taking(batches, lambda batch, ids: seen.append((batch, ids))), *args, **kwargs)
-            try:
-                self._tell(given, seen)
-            except Exception as error:
-                go_on(error)
-            return given
+        def undo() -> None:
+            unwrap()
+            for loader in self._loaders:
+                uninstall(loader)
 
-        setattr(trainer, name, without_ids)
-        return lambda: self._undo(lambda: setattr(trainer, name, original) if own else delattr(trainer, name))
+        return undo
 
-    def _undo(self, put_back: Callable[[], None]) -> None:
-        put_back()
-        for loader in self._loaders:
-            uninstall(loader)
+    def _get_batch_samples(self, original: Callable[..., Any], batches: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
+        seen: list[tuple[Any, Ids | None]] = []
+        given = original(Taking(batches, lambda batch, ids: seen.append((batch, ids))), *args, **kwargs)
+        try:
+            self._tell(given, seen)
+        except Exception as error:
+            go_on(error)
+        return given
 
     def _tell(self, given: Any, seen: list[tuple[Any, Ids | None]]) -> None:
         """The ids of the batches that the step is made of."""

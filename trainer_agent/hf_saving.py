@@ -10,7 +10,6 @@ is under watch, and `rotation` removes in its place. A `_save_checkpoint` that m
 one private name that is touched here, and where it is missing saves are as they are without us.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from .harmless import go_on
 from .interrupts import is_of_handler
 from .session import Session
 from .voice import Voice
+from .wrapping import wrap
 
 SAVE = "_save_checkpoint"
 Best = tuple[float | None, int | None, str | None]
@@ -82,7 +82,7 @@ class Guard:
         if not hasattr(trainer, SAVE) or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
             return lambda: None
         self._session.saving.ranks_wait()
-        around_save, around_told = _replaced(trainer, SAVE, self._guarded), _replaced(handler, "on_save", self._told)
+        around_save, around_told = wrap(trainer, SAVE, self._guarded), wrap(handler, "on_save", self._told)
         self.is_in = True
 
         def take_out() -> None:
@@ -130,7 +130,7 @@ class Guard:
         if self._saving.is_alone:
             yield
             return
-        undo = _replaced(self._trainer, "save_model", self._weights)
+        undo = wrap(self._trainer, "save_model", self._weights)
         try:
             yield
         finally:
@@ -167,15 +167,3 @@ class Guard:
         except Exception as error:
             go_on(error)
         return control
-
-
-def _replaced(owner: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
-    """Puts `around` around a method of one object, which it is given first; what puts the method back."""
-    original, own = getattr(owner, name), name in vars(owner)
-
-    @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(owner, name, replaced)
-    return lambda: setattr(owner, name, original) if own else delattr(owner, name)

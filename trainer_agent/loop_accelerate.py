@@ -12,7 +12,6 @@ Exact are model, optimizer, scheduler, scaler, registered objects and the count 
 place in the data, and its random states are of each rank alone: both come from our own files.
 """
 
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ import torch
 
 from .interrupts import let_pass
 from .loop_state import HalfLoaded, State, Stored, doors, load, save_each, unlike
+from .on_disk import sync
 
 CUSTOM = "custom_checkpoint_{}.pkl"
 
@@ -50,7 +50,7 @@ class AcceleratedState(State):
         if self.accelerator.is_main_process:
             save_each(directory, self._lacking())
             for path in directory.rglob("*"):
-                _sync(path)
+                sync(path)
 
     def _lacking(self) -> dict[str, Any]:
         parts: dict[str, Any] = {}
@@ -200,11 +200,3 @@ def _read(path: Path, **settings: Any) -> Any:
 
 def _numbered(name: str, number: int) -> str:
     return f"{name}_{number}.bin" if number else f"{name}.bin"
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .trash import OLD, burn, bury, in_trash, put_back, set_aside, sync
+from .on_disk import sync
+from .trash import OLD, burn, bury, in_trash, put_back, set_aside
 from .wire import crash
 
 _NAME = re.compile(r"checkpoint-([0-9]{1,15})")

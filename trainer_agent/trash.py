@@ -21,6 +21,7 @@ from queue import SimpleQueue
 
 from .checkpoints import is_id, read_manifest
 from .inspection import MANIFEST
+from .on_disk import sync
 from .voice import Voice
 from .wire import crash
 from .wire.messages import CheckpointSaved
@@ -121,19 +122,6 @@ def _is_written(directory: Path) -> bool:
 def _free_name(directory: Path) -> Path:
     names = (f"{ANOTHER}{directory.name}{f'-{number}' if number else ''}" for number in range(1000))
     return next(path for path in map(directory.with_name, names) if not os.path.lexists(path))
-
-
-def sync(folder: Path) -> None:
-    """Has the names in a folder on the disk.
-
-    Raises:
-        OSError
-    """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Trash:

@@ -123,6 +123,14 @@ def documents_of(dataset: Any, document_of: DocumentOf = None) -> Iterator[tuple
             yield number, document_id(value)
 
 
+def dataset_of(loader: Any, given: Any) -> Any:
+    """What the numbers of a loader's samples count: its own data set, or the one given where that only has more columns."""
+    read = _base(loader).dataset
+    read = read.lossguard_inner if type(read) in VIEWS else read
+    has_columns = all(getattr(each, "column_names", None) for each in (read, given))
+    return given if has_columns and len(read) == len(given) else read
+
+
 def _column(dataset: Any, key: str) -> Any:
     """Only that column of a `datasets.Dataset`; None for any other data set."""
     if key in (getattr(dataset, "column_names", None) or ()) and hasattr(dataset, "select_columns"):

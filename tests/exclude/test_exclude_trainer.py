@@ -19,7 +19,7 @@ from exclude_kit import (
     weights,
 )
 from exclude_reference import Reference
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from trainer_agent import hf_data
 from trainer_agent.data_plan import DataPlan, Exclusion
@@ -211,3 +211,31 @@ def test_a_run_says_what_a_rollback_can_do_with_its_data(taped, tmp_path):
     assert (first.data_modes, first.data_modes_because) == (tuple(DataMode), "")
     assert second.data_modes == (DataMode.REPLAY,)
     assert "iterable" in second.data_modes_because
+
+
+class Turned(Papers):
+    """The samples the other way round."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(len(self) - 1 - index)
+
+
+class Reading(Quick):
+    """Reads other data than it was given."""
+
+    def get_train_dataloader(self):
+        collate = self._get_collator_with_removed_columns(self.data_collator)
+        return self.accelerator.prepare(DataLoader(Turned(40, self.bad), batch_size=4, collate_fn=collate))
+
+
+@pytest.mark.parametrize("given", [40, 20, 0])
+def test_samples_are_those_of_the_data_that_the_loader_reads(taped, tmp_path, given):
+    Reading.bad, book = range(24, 32), Book()
+    order = At(7, lambda **_: excluding(4)(taped))
+    training = trainer(tmp_path, book, order, data=Papers(given or 40, range(4)), kind=Reading, max_steps=10, save_steps=4)
+    training.train_dataset = training.train_dataset if given else None
+    guarded_train(training)
+    assert succeeded(taped)
+    assert taped.segments[-1].attributes["excluded_samples"] == 8
+    assert not any(set(book.rows[step]) & set(range(24, 32)) for step in range(5, 11))
+    assert book.rows[5] == [23, 22, 21, 20]

@@ -118,6 +118,8 @@ def test_documents_out_of_a_column_that_the_trainer_takes_off(tmp_path, tape):
     class Without(kit.Rows):
         """What the Trainer makes of it."""
 
+        column_names = ("input_ids", "labels")
+
     def without_column(self):
         made = loader(self)
         object.__setattr__(made.base_dataloader, "dataset", Without(400))

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .config import replace_file
 from .delivery import AT_ONCE, NOTHING, Delivery, Stage
 from .ends import KILLED
 from .entries import Points
 from .errors import NotASpool, SpoolInUse
+from .on_disk import replace_file
 from .segments import leftovers, read_file, read_start
 from .spool import Spool
 from .voice import Voice

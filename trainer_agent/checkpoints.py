@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from . import told
-from .config import write_draft
 from .inspection import MANIFEST, Save
-from .on_disk import sync
+from .on_disk import sync, write_draft
 from .wire import codec
 from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CheckpointState

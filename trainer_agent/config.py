@@ -8,13 +8,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from .errors import BadAddress, BadToken
-from .wire import crash
+from .on_disk import replace_file
 
 DEFAULT_PROJECT = "default"
 
@@ -118,45 +117,6 @@ def is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def replace_file(path: Path, content: bytes, mode: int = 0o644, *, is_synced: bool = True) -> None:
-    """Puts a file in place whole or not at all; after a power cut too, unless `is_synced` is False.
-
-    Raises:
-        OSError
-    """
-    draft = write_draft(path, content, mode, is_synced=is_synced)
-    try:
-        draft.replace(path)
-        crash.reach("file.renamed")
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise
-
-
-def write_draft(path: Path, content: bytes, mode: int = 0o644, *, is_synced: bool = True) -> Path:
-    """A finished file beside `path`, on the disk and ready to be renamed to it.
-
-    Raises:
-        OSError
-    """
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            crash.reach("file.draft_written")
-            if is_synced:
-                os.fsync(file.fileno())
-        Path(temporary).chmod(mode)
-        crash.reach("file.draft_synced")
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
-    return Path(temporary)
 
 
 def _read(path: Path) -> tuple[dict[str, str], str]:

@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .config import replace_file
 from .exclusion import samples_in
+from .on_disk import replace_file
 
 FILE_NAME = "data_plan.json"
 MOST_SAMPLES = 10**8

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .config import replace_file
+from .on_disk import replace_file
 from .voice import Voice
 from .wire import crash
 from .wire.codec import MAX_STEP

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .config import replace_file
+from .on_disk import replace_file
 from .voice import Voice
 from .wire import codec, crash
 from .wire.commands import Command

@@ -90,14 +90,7 @@ def watch(
     Raises:
         TypeError, ValueError: for arguments that make no sense, and for checkpoints that are nothing to go on from.
     """
-    is_prepared = hasattr(optimizer, "gradient_state")
-    scaler = getattr(optimizer, "scaler", None) if scaler is None and is_prepared else scaler
-    in_use = scaler is not None and (not hasattr(scaler, "is_enabled") or scaler.is_enabled())
-    parts = (model, optimizer, scheduler, scaler if in_use else None, also if also is not None else {})
-    state = State(*parts) if accelerator is None else AcceleratedState(*parts, accelerator)
-    loop_facts.check_state(state)
-    if isinstance(state, AcceleratedState):
-        check_accelerator(state)
+    state = _state_of(model, optimizer, scheduler, scaler, also=also, accelerator=accelerator)
     for what, count in (("save_every", save_every), ("keep", keep), ("total_steps", total_steps)):
         loop_facts.check_count(what, count)
     if isinstance(resume, str | os.PathLike):
@@ -117,6 +110,25 @@ def watch(
         attributes=dict(attributes or {}),
     )
     return Run(Driver(state, settings))
+
+
+def _state_of(
+    model: torch.nn.Module, optimizer: Any, scheduler: Any, scaler: Any, *, also: Mapping[str, Any] | None, accelerator: Any
+) -> State:
+    """What is trained, with the scaler that accelerate has put into a prepared optimizer; without one that is switched off.
+
+    Raises:
+        TypeError, ValueError
+    """
+    is_prepared = hasattr(optimizer, "gradient_state")
+    scaler = getattr(optimizer, "scaler", None) if scaler is None and is_prepared else scaler
+    in_use = scaler is not None and (not hasattr(scaler, "is_enabled") or scaler.is_enabled())
+    parts = (model, optimizer, scheduler, scaler if in_use else None, also if also is not None else {})
+    state = State(*parts) if accelerator is None else AcceleratedState(*parts, accelerator)
+    loop_facts.check_state(state)
+    if isinstance(state, AcceleratedState):
+        check_accelerator(state)
+    return state
 
 
 class Run:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .config import replace_file
 from .interrupts import let_pass
+from .on_disk import replace_file
 
 FILE_NAME = "jumps.pth"
 

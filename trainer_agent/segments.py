@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .config import replace_file
 from .entries import MAGIC, Entry, Frame, Points, dropped, frame, last_seq, read, without_holes
 from .errors import NotASpool
+from .on_disk import replace_file
 from .salvage import Damage, damaged_end, scan
 from .wire import codec, crash
 from .wire.messages import Dropped, Numbered, RunStart, StepSamples

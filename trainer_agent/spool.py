@@ -29,9 +29,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from .config import replace_file
 from .entries import MAGIC, Entry, Points, clip, dropped, frame, last_seq, without_holes
 from .errors import NotASpool, SpoolInUse
+from .on_disk import replace_file
 from .salvage import Damage
 from .segments import QUARANTINE, SegmentFile, find_files, keep_aside, read_file, read_start, remove, take_lock, thin
 from .syncer import Syncer

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from .config import replace_file
+from .on_disk import replace_file
 from .wire import crash
 from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CheckpointState

@@ -355,7 +355,7 @@ def test_a_training_that_saves_again_does_not_wait_for_a_manifest_on_a_slow_disk
         reached.set()
         assert go_on.wait(20)
 
-    monkeypatch.setattr("trainer_agent.config.os.fsync", slow)
+    monkeypatch.setattr("trainer_agent.on_disk.os.fsync", slow)
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
     done = []

@@ -27,6 +27,7 @@ from .loop_together import Together
 from .run_segments import Attributes
 from .samples import DocumentOf
 from .session import Session
+from .trash import is_there
 from .voice import Voice
 from .weightless import Weightless
 from .wire.vocabulary import EndReason, Phase
@@ -226,7 +227,7 @@ class Driver:
         step = step_in(path) or self.step + (self._numbers.is_over or self._has_updated)
         if path.parent.resolve() != self._folder.path.resolve() or not is_given_id(path.name):
             self._voice.say("given", f"{directory} is not shown: it must lie in {self._folder.path}, not named checkpoint-N")
-        elif not path.is_dir():
+        elif not is_there(path):
             self._voice.say("given", f"{directory} is not shown: there is no such folder")
         else:
             self._try(lambda session: session.given(path, step))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -164,10 +165,15 @@ class Orders:
             self._control.report(late, CommandState.REJECTED, step, "the training ended before the next step boundary")
         target = self._way.unfinished
         if target is not None:
+            with suppress(OSError):  # nothing was trained on the changed data, unless the segment has begun
+                self._way.give_up()
             self._control.answer(target.command_id, CommandState.FAILED, step, f"the training ended: {detail}")
         command = decision.command
         if command is None:
             return
+        if target is None and decision.target is not None:
+            with suppress(OSError):  # the loop was never left for it, and the data go on as they were
+                self._way.undo(decision.target)
         if reason is EndReason.STOPPED_BY_COMMAND and (saved or not_saved or not decision.saves):
             text = (
                 f"stopped; nothing was saved: {not_saved}" if not_saved else "" if saved and decision.saves else decision.reason

@@ -7,6 +7,7 @@ taken back, leaves nothing behind. An update that the loss scaler skips runs no 
 optimizer inside whatever accelerate has wrapped around it, and they nest where an optimizer's `step` calls that of its parent.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ class RateFactor:
         self._on_error = on_error
         self._handles: list[Any] = []
         self._depth = 0
-        self._kept: list[tuple[dict[str, Any], Rate]] = []
+        self._kept: list[tuple[dict[str, Any], Rate, Rate]] = []
 
     def attach(self, optimizer: Any) -> None:
         """Sets the hooks on an optimizer, in place of those set before. One that takes none is left alone (see `fits`)."""
@@ -45,20 +46,22 @@ class RateFactor:
         return rate if self._depth or not self._handles else rate * self.factor
 
     def put_back(self) -> None:
-        """Rates as they were, where a step was left in the middle, as by an error that the script has caught."""
+        """Rates as they were, where a step was left in the middle; one that somebody has set since stays, as a number."""
         kept, self._kept, self._depth = self._kept, [], 0
-        for group, rate in kept:
+        for group, rate, scaled in kept:
             if isinstance(rate, torch.Tensor):
                 group["lr"].copy_(rate)
-            else:
+            elif group["lr"] == scaled:
                 group["lr"] = rate
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         del args, kwargs
-        self._depth += 1
-        if self._depth > 1 or self.factor == 1.0:
-            return
         try:
+            if self._depth and not _is_nested(optimizer):
+                self.put_back()  # the last step broke off, and the script has caught that
+            self._depth += 1
+            if self._depth > 1 or self.factor == 1.0:
+                return
             for group in optimizer.param_groups:
                 self._scale(group)
         except Exception as error:
@@ -67,11 +70,11 @@ class RateFactor:
     def _scale(self, group: dict[str, Any]) -> None:
         rate = group["lr"]
         if isinstance(rate, torch.Tensor):  # in place: a captured graph, or a compiled step, reads this very tensor
-            self._kept.append((group, rate.clone()))
+            self._kept.append((group, rate.clone(), rate))
             rate.mul_(self.factor)
         else:
-            self._kept.append((group, rate))
             group["lr"] = rate * self.factor
+            self._kept.append((group, rate, group["lr"]))
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
@@ -81,6 +84,17 @@ class RateFactor:
                 self.put_back()
             except Exception as error:
                 self._on_error(error)
+
+
+def _is_nested(optimizer: Any) -> bool:
+    """Whether another step of this optimizer is under way, further up the stack than the one whose hooks run now."""
+    now = sys._getframe(2)  # noqa: SLF001  torch's, which calls the hooks
+    frame = now.f_back
+    while frame is not None:
+        if frame.f_code is now.f_code and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def plain_optimizer(optimizer: Any) -> Any:

@@ -5,7 +5,9 @@ import time
 
 import pytest
 from commands_kit import At, Book, at_end, ordered, said, trainer, until
+from transformers import Trainer, TrainerCallback
 
+from trainer_agent.data_plan import DataPlan
 from trainer_agent.going_on import NothingFit
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.inspection import MANIFEST
@@ -13,7 +15,7 @@ from trainer_agent.journal import Begun, Ended, Intent, Journal, Result
 from trainer_agent.wire import codec
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply, Report, Verdict
-from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, SegmentCause
+from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, EndReason, SegmentCause
 
 SETTING = {"max_steps": 6, "save_steps": 2}
 NOWHERE = Command("old", CommandKind.ROLLBACK, "dead", 1, 1.0, 1.0)
@@ -152,6 +154,30 @@ def test_the_bare_callback_ends_such_a_run_after_one_step(taped, tmp_path):
     trainer(tmp_path, book, LossGuardCallback(), **SETTING | {"max_steps": 9}).train(resume_from_checkpoint=True)
     assert (book.steps, said(taped, "old")) == ([6], [CommandState.SUCCEEDED])
     assert taped.end.reason is EndReason.STOPPED_BY_COMMAND
+
+
+class Breaks(TrainerCallback):
+    def on_train_end(self, args, state, control, **kwargs):
+        raise RuntimeError("the script's own")
+
+
+class Breaking(Trainer):
+    """Cannot load a checkpoint's optimizer."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        if checkpoint is not None:
+            raise RuntimeError("no memory")
+
+
+@pytest.mark.parametrize("place", ["before it is left", "while the target is loaded"])
+def test_of_a_rollback_that_failed_with_its_training_the_data_know_nothing(taped, tmp_path, place):
+    order = At(4, lambda **_: taped.rollback(2, data=DataMode.EXCLUDE, exclude_samples=(1, 2, 3)))
+    more = ([Breaks()], Trainer) if place.startswith("before") else ([], Breaking)
+    with pytest.raises(RuntimeError):
+        guarded_train(trainer(tmp_path, order, *more[0], kind=more[1], **SETTING))
+    assert said(taped) == [CommandState.RUNNING, CommandState.FAILED]
+    assert DataPlan.open(tmp_path / ".lossguard").changes == ()
+    assert Journal.open(tmp_path / ".lossguard", trainer_run(tmp_path)).state.intent is None
 
 
 @pytest.mark.parametrize("kind", [CommandKind.SAVE, CommandKind.PAUSE])

@@ -301,6 +301,17 @@ def test_no_error_of_ours_reaches_the_script(taped, tmp_path, monkeypatch, call,
         assert "ours" in capsys.readouterr().err
 
 
+def test_a_link_to_a_folder_elsewhere_is_not_shown_and_nothing_is_written_there(taped, tmp_path, capsys):
+    elsewhere, training = tmp_path / "elsewhere", Training()
+    elsewhere.mkdir()
+    with training.watch(tmp_path / "out") as run:
+        training.draws(run.steps(1), run)
+        (tmp_path / "out" / "linked").symlink_to(elsewhere)
+        run.saved(tmp_path / "out" / "linked")
+    assert list(elsewhere.iterdir()) == []
+    assert "linked is not shown" in capsys.readouterr().err
+
+
 def test_nonsense_told_in_a_step_is_said_and_no_more(taped, tmp_path):
     training = Training()
     with training.watch(tmp_path) as run:

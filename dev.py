@@ -307,18 +307,19 @@ def _all_tests(environment: dict[str, str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """The demo, unattended, for three seeds, then kills, faults and ranks at length. Arguments go on to the demo."""
+    """The demo, unattended, for three seeds, the inspection of a large model, then kills, faults and ranks at length."""
     setup("test")
     demo_py = ROOT / "examples" / "demo.py"
     codes = [
         _run([PYTHON, demo_py, "--headless", "--json", "--seed", str(seed), *arguments], _quiet_training()) for seed in range(3)
     ]
     say("soak: " + ", ".join(f"seed {seed} {'failed' if code else 'passed'}" for seed, code in enumerate(codes)))
+    codes.append(_run([PYTHON, "-m", "benchmarks.checkpoint_scan", "--large", "--json"], _quiet_training()))
     return max(*codes, _soak_tests())
 
 
 def _soak_tests() -> int:
-    """The tests that have a long form: every crash label several times and 200 random kills, faults, 1,000 forks, and ranks."""
+    """The tests that have a long form: crash labels several times, random kills and lives, faults, forks, and ranks."""
     long = {"LOSSGUARD_SOAK": "1", "KILL_ROUNDS": "4", "KILL_RANDOM": "200", "ENDS_FORKS": "1000", "ENDS_RECORDS": "1000000"}
     code = _run(
         [PYTHON, "-m", "pytest", *(f"tests/{each}" for each in ("kill", "faults", "ends", "ranks", "retention", "issuing"))],

@@ -173,7 +173,7 @@ def run(folder: Path, server: _harness.Server, size: Size, device: str, *, pairs
     turns = Turns(plan, device)
     trainer = build(folder, size, device, (len(plan) + 1) * TURN_STEPS, [turns], logging_steps=10**6)
     trainer.args.save_strategy = SaveStrategy.NO
-    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resuming=False)  # noqa: SLF001
+    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
     _note_series(driver._session._monitor, turns.seen.series)  # noqa: SLF001
     turns.seen.strict.surround(driver._session)  # noqa: SLF001
     turns.turn_on, turns.turn_off = switches(driver)

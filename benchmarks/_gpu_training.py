@@ -184,9 +184,9 @@ def _train(folder: Path, size: Size, device: str, *, guarded: bool) -> tuple[Boo
     settings = {"save_steps": SAVED_AT, "logging_steps": 1, "warmup_steps": 2}
     trainer = build(folder, size, device, LAST, [Keeper(book, begins)], scaling=scaling, **settings)
     if guarded:
-        driver = hf._Driver(trainer, Policy(), Config(None, None), None, resuming=False)  # noqa: SLF001
+        driver = hf._Driver(trainer, Policy(), Config(None, None), None, resume=None)  # noqa: SLF001
         _listen(driver._session._monitor, reports)  # noqa: SLF001
-        driver.train(None)
+        driver.train()
     else:
         trainer.train()
     return book, weights_digest(sorted(trainer.model.state_dict().items())), reports

@@ -177,7 +177,7 @@ def run(folder: Path, server: _harness.Server, size: Size, device: str, *, pairs
     _note_series(driver._session._monitor, turns.seen.series)  # noqa: SLF001
     turns.seen.strict.surround(driver._session)  # noqa: SLF001
     turns.turn_on, turns.turn_off = switches(driver)
-    driver.train(None)
+    driver.train()
     turns.seen.turns = turns.seen.turns[2:]  # an "off" and an "on" to warm up
     return turns.seen
 

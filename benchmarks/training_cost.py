@@ -122,18 +122,28 @@ def _train(server: _harness.Server, folder: Path, is_enough: Enough) -> tuple[di
             control.should_training_stop |= switch.begin_step(kwargs)
 
     trainer.add_callback(Turning())
-    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resuming=False)  # noqa: SLF001
+    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
     switch = Switch(*switches(driver), is_enough)
-    driver.train(None)
+    driver.train()
     seen = recorder.segments[-1]
     told = {"steps": len(seen.steps), "first_loss": seen.loss[0], "last_loss": seen.loss[-1], "skipped": sum(seen.skipped)}
     return told, switch.turns
 
 
 def switches(driver: Any) -> tuple[Callable[[Any], None], Callable[[], None]]:
-    """Puts the agent into a running training, and takes it out: what the driver does at the begin and the end of one."""
+    """Puts the agent into a running training, and takes it out: what the driver does at the begin and the end of one.
+
+    A batch that the loader has fetched ahead still carries its ids when the agent is taken out, so they are taken off then too.
+    Fetching itself stays as it was when the epoch began, in both turns: what carrying costs is measured in tests/ledger.
+    """
+    from trainer_agent.samples import Taking
+    from trainer_agent.wrapping import wrap
+
+    bare: list[Callable[[], None]] = []
 
     def turn_on(given: Any) -> None:
+        while bare:
+            bare.pop()()
         driver._put_in()  # noqa: SLF001
         driver._session.probes.attach(given["model"], given["optimizer"])  # noqa: SLF001
 
@@ -142,6 +152,10 @@ def switches(driver: Any) -> tuple[Callable[[Any], None], Callable[[], None]]:
             undo()
         driver._undo.clear()  # noqa: SLF001
         driver._session.probes.detach()  # noqa: SLF001
+        bare.append(wrap(driver._trainer, "get_batch_samples", without_ids))  # noqa: SLF001
+
+    def without_ids(original: Callable[..., Any], batches: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(Taking(batches, lambda *_: None), *args, **kwargs)
 
     return turn_on, turn_off
 

@@ -110,9 +110,8 @@ def cuts_for(first_step: int, last_step: int, shape: Shape) -> tuple[Cut, ...]:
     (epoch, start), (last_epoch, last_start) = shape.place_of(first_step - 1), shape.place_of(last_step - 1)
     stop = min(last_start + shape.accumulation, shape.places)
     parts = [(epoch, start, shape.places if last_epoch > epoch else stop)]
-    parts += [(between, 0, shape.places) for between in range(epoch + 1, last_epoch)]
     parts += [(last_epoch, 0, stop)] if last_epoch > epoch else []
-    if any(stop - start >= shape.places for _, start, stop in parts):
+    if last_epoch > epoch + 1 or any(stop - start >= shape.places for _, start, stop in parts):
         raise CannotSkip(f"steps {first_step} to {last_step} are a whole epoch, so nothing would be left to train on")
     return tuple(Cut(*part) for part in parts)
 

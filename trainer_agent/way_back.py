@@ -25,6 +25,9 @@ from .wire.commands import Command, RollbackPayload
 from .wire.messages import Scalar, Verdict
 from .wire.vocabulary import CommandKind, DataMode
 
+MOST_AHEAD = 10_000
+"""Segments that a server may know of and this folder not; more would use up the numbers there are."""
+
 
 class WayBack:
     """Thread: training; `find` and `check` also run in a thread for which the training waits."""
@@ -59,8 +62,11 @@ class WayBack:
         self._saves.settle_all(inspect_seconds)
         target = choose(command, self._saves.catalogue, self._verdicts(), needs_scaler=self._probes.has_scaler, left_step=step)
         segment = target.payload.new_segment
-        if segment <= self._identity.last_segment:
-            raise Refused(f"it wants to open segment {segment}, and segment {self._identity.last_segment} was opened already")
+        last = self._identity.last_segment
+        if segment <= last:
+            raise Refused(f"it wants to open segment {segment}, and segment {last} was opened already")
+        if segment > last + MOST_AHEAD:
+            raise Refused(f"it wants to open segment {segment}, and the last one was {last}")
         try:
             changes = changes_for(target.payload, step, target.directory, self._plan, self._source)
         except CannotSkip as reason:

@@ -79,3 +79,8 @@ def test_what_was_left_out_is_left_out_also_after_a_rollback_to_before_it(tmp_pa
     plan.add(*plan.renewed(1, 2))
     assert plan.renewed(1, 3) == ()
     assert plan.renewed(0, 0) == (Exclusion(0, 0, ((7, 9),)), Exclusion(0, 0, ((1, 1),)))
+
+
+def test_a_window_of_many_epochs_is_refused_at_once_however_many():
+    with pytest.raises(CannotSkip, match="a whole epoch"):
+        cuts_for(3, 2**53 - 1, Shape(10, 2))

@@ -202,6 +202,13 @@ def test_a_norm_clips_from_the_next_update_on_and_the_scripts_own_comes_back(tap
     assert (said(taped), made.args.max_grad_norm) == (DONE, 0)
 
 
+def test_a_rollback_to_a_segment_far_off_is_refused_because_the_run_would_have_no_numbers_left(taped, tmp_path):
+    book = Book()
+    driven(tmp_path, book, At(4, lambda **_: taped.rollback(2, new_segment=2**53 - 1)), max_steps=5, save_steps=2)
+    assert said(taped) == [CommandState.REJECTED]
+    assert book.steps == [1, 2, 3, 4, 5]
+
+
 def test_a_rollback_with_a_factor_and_a_norm_says_both_in_its_segment(taped, tmp_path):
     order = At(4, lambda **_: taped.rollback(2, learning_rate_factor=0.5, max_grad_norm=0.25))
     driven(tmp_path, order, max_steps=5, save_steps=2, lr_scheduler_type="constant")

@@ -135,21 +135,26 @@ const SETTERS = /** @type {Record<string, string>} */ ({
 });
 
 /**
- * A setting as it holds now: what was commanded or observed last, else what the run started with. A rollback or a restart
- * keeps what was set before it unless it says otherwise.
+ * A setting as it holds now. The newest segment speaks: it began with all that commands had changed by then, so what it does not
+ * name is the script's own again. What was commanded since comes on top.
  * @param {any} run RunDetail
  * @param {string} name of the attribute
  * @returns {any} null where nobody has said it
  */
-export function setting(run, name) {
-  for (const segment of [...(run.segments ?? [])].reverse()) {
-    const commanded = (run.commands ?? []).find(
-      (/** @type {any} */ c) => c.kind === SETTERS[name] && c.state === "succeeded" && c.segment === segment.segment,
-    );
-    const value = commanded?.value ?? segment.attributes?.[name];
-    if (value !== null && value !== undefined) return value;
-  }
-  return run.attributes?.[name] ?? null;
+export const setting = (run, name) => settingOf(run, (run.segments ?? []).at(-1), name);
+
+/**
+ * A setting as it held last in a segment.
+ * @param {any} run RunDetail
+ * @param {any} segment one of its segments; undefined: the run as it started
+ * @param {string} name of the attribute
+ * @returns {any} null where nobody has said it
+ */
+export function settingOf(run, segment, name) {
+  const commanded = (run.commands ?? []).find(
+    (/** @type {any} */ c) => c.kind === SETTERS[name] && c.state === "succeeded" && c.segment === segment?.segment,
+  );
+  return commanded?.value ?? segment?.attributes?.[name] ?? run.attributes?.[name] ?? null;
 }
 
 /**

@@ -92,6 +92,13 @@ export function positive(text) {
 export const chosenFactor = (chosen) => (chosen.factor === "other" ? (positive(chosen.other) ?? NaN) : Number(chosen.factor));
 
 /**
+ * Whether the schedule's own rate was and stays in force: the only factor that goes without saying. Any other is sent and said
+ * even where it is what holds, since the run may have another one by the time that the order arrives.
+ * @param {any} run @param {number} factor
+ */
+export const isPlain = (run, factor) => factor === 1 && rateFactor(run) === 1;
+
+/**
  * What keeps the order from being sent, as a dictionary key; null when nothing does.
  * @param {any} run @param {Chosen} chosen
  * @returns {string | null}
@@ -122,7 +129,7 @@ export function orderBody(run, chosen) {
     ...(chosen.data === "exclude" && samples.length ? { exclude_samples: samples } : {}),
     ...(chosen.data === "exclude" && chosen.documents.size ? { exclude_documents: [...chosen.documents].sort() } : {}),
     ...(clip === null ? {} : { max_grad_norm: clip }),
-    ...(factor === rateFactor(run) ? {} : { learning_rate_factor: factor }),
+    ...(isPlain(run, factor) ? {} : { learning_rate_factor: factor }),
     ...(chosen.reason ? { reason: chosen.reason } : {}),
   };
 }

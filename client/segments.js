@@ -3,6 +3,7 @@
  *
  * @typedef {import("./reducers.js").Say} Say
  */
+import { settingOf } from "./commands.js";
 import { norm, number, toNumber } from "./format.js";
 import { withoutWhat } from "./rollbacks.js";
 
@@ -15,8 +16,8 @@ import { withoutWhat } from "./rollbacks.js";
 export function differences(run, segment) {
   const before = (run.segments ?? []).filter((/** @type {any} */ s) => s.segment < segment.segment).at(-1);
   const now = segment.attributes ?? {},
-    then = before?.attributes ?? run.attributes ?? {};
-  return [...data(now), ...clip(now, then), ...factor(now, then)];
+    then = (/** @type {string} */ name) => toNumber(settingOf(run, before, name));
+  return [...data(now), ...clip(now, then("max_grad_norm")), ...factor(now, then("learning_rate_factor") ?? 1)];
 }
 
 /** @param {any} now @returns {Say[]} */
@@ -36,18 +37,17 @@ export const documents = (attributes) =>
     .map((id) => id.trim())
     .filter(Boolean);
 
-/** @param {any} now @param {any} then @returns {Say[]} */
+/** @param {any} now @param {number | null} then @returns {Say[]} */
 function clip(now, then) {
   const value = toNumber(now.max_grad_norm);
-  if (value === null || value === toNumber(then.max_grad_norm)) return [];
+  if (value === null || value === then) return [];
   return [value > 0 ? { key: "order.clip", values: { clip: norm(value) } } : { key: "segment.unclipped" }];
 }
 
-/** @param {any} now @param {any} then @returns {Say[]} */
+/** A factor that is not named is 1: one that held before was taken back. @param {any} now @param {number} then @returns {Say[]} */
 function factor(now, then) {
-  const value = toNumber(now.learning_rate_factor);
-  if (value === null || value === (toNumber(then.learning_rate_factor) ?? 1)) return [];
-  return [{ key: "order.factor", values: { factor: number(value) } }];
+  const value = toNumber(now.learning_rate_factor) ?? 1;
+  return value === then ? [] : [{ key: "order.factor", values: { factor: number(value) } }];
 }
 
 /**

@@ -3,11 +3,11 @@
  * whole order in one sentence.
  */
 import { api } from "../api.js";
-import { clipping, rateFactor } from "../commands.js";
+import { clipping } from "../commands.js";
 import { duration, norm, number } from "../format.js";
 import { problemOf } from "../loader.js";
 import { stepSeconds } from "../reducers.js";
-import { chosenFactor, lacking, orderBody, orderSentence, parseSamples, positive, proposed } from "../rollbacks.js";
+import { chosenFactor, isPlain, lacking, orderBody, orderSentence, parseSamples, positive, proposed } from "../rollbacks.js";
 import { t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { openOrder } from "./order.js";
@@ -92,7 +92,7 @@ function sentence(run, chosen, step) {
     documents: chosen.documents.size,
     samples: parseSamples(chosen.samples).ids.length,
     clip: clip === clipping(run) ? null : clip,
-    factor: factor === rateFactor(run) ? null : factor,
+    factor: isPlain(run, factor) ? null : factor,
   });
   const seconds = Number(lost.values?.seconds ?? -1),
     time = seconds >= 0 ? ` (${duration(seconds, timeWords())})` : "";

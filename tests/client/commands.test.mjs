@@ -131,18 +131,21 @@ test("a rollback loads and takes a first step; the others run", () => {
   assert.equal(stageKey("save", "running"), "command.state.running");
 });
 
-test("a setting is what was commanded or observed last; what nobody said is not known, and not off", () => {
+test("of a setting the newest segment speaks, and what was commanded since; what nobody said is not known, and not off", () => {
   assert.deepEqual([clipping(run({})), rateFactor(run({}))], [null, 1]);
   assert.equal(clipping(run({ attributes: { max_grad_norm: 0 } })), 0);
   const segments = [
-    { segment: 1, attributes: { max_grad_norm: 1 } },
+    { segment: 1, attributes: { max_grad_norm: 1, learning_rate_factor: 0.5 } },
     { segment: 2, attributes: {} },
   ];
-  assert.equal(clipping(run({ segments })), 1);
-  const set = (segment, value, state = "succeeded") => ({ kind: "set_max_grad_norm", segment, value, state });
-  assert.equal(clipping(run({ segments, commands: [set(2, 0.5)] })), 0.5);
-  assert.equal(clipping(run({ segments, commands: [set(2, 0.5, "rejected"), set(1, 3)] })), 3);
+  const set = (kind, segment, value, state = "succeeded") => ({ kind: `set_${kind}`, segment, value, state });
+  assert.deepEqual([clipping(run({ segments })), rateFactor(run({ segments }))], [null, 1]);
+  assert.equal(clipping(run({ segments, attributes: { max_grad_norm: 3 } })), 3);
+  assert.equal(clipping(run({ segments, commands: [set("max_grad_norm", 2, 0.5)] })), 0.5);
+  const stale = [set("max_grad_norm", 2, 0.5, "rejected"), set("max_grad_norm", 1, 3), set("learning_rate_factor", 1, 0.25)];
+  assert.deepEqual([clipping(run({ segments, commands: stale })), rateFactor(run({ segments, commands: stale }))], [null, 1]);
   const factors = [{ segment: 1 }, { segment: 2, attributes: { learning_rate_factor: 0.5 } }];
-  const earlier = { kind: "set_learning_rate_factor", segment: 1, value: 0.25, state: "succeeded" };
-  assert.equal(rateFactor(run({ segments: factors, commands: [earlier] })), 0.5);
+  assert.equal(rateFactor(run({ segments: factors, commands: stale })), 0.5);
+  const twice = [set("learning_rate_factor", 2, 1), set("learning_rate_factor", 2, 0.1)]; // the newest first
+  assert.equal(rateFactor(run({ segments: factors, commands: twice })), 1);
 });

@@ -107,8 +107,15 @@ test("clipping is proposed only where it is known to be off; the learning rate s
   );
   const lowered = ready({ segments: [{ segment: 1, attributes: { learning_rate_factor: 0.1 } }] });
   assert.deepEqual([proposed(lowered).factor, proposed(lowered).other], ["other", "0.1"]);
-  assert.equal(orderBody(lowered, proposed(lowered)).learning_rate_factor, undefined);
+  assert.equal(orderBody(lowered, proposed(lowered)).learning_rate_factor, 0.1); // said and sent, although it holds
   assert.equal(orderBody(lowered, { ...proposed(lowered), factor: "1" }).learning_rate_factor, 1);
+});
+
+test("a factor that was taken back is proposed as 1, and the one chosen then is sent", () => {
+  const segments = [{ segment: 1, attributes: { learning_rate_factor: 0.5 } }, { segment: 2, attributes: {} }];
+  const back = ready({ segments });
+  assert.equal(proposed(back).factor, "1");
+  assert.equal(orderBody(back, { ...proposed(back), factor: "0.5" }).learning_rate_factor, 0.5);
 });
 
 test("the first sign makes skip the proposal, where the run can skip", () => {

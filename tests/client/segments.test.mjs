@@ -29,6 +29,15 @@ test("a segment says what it does otherwise than the one before it, and only tha
   assert.deepEqual(keys(few, 0), ["order.data.exclude.samples"]);
 });
 
+test("a factor that was taken back is said, whether it came with the segment before or was set in it", () => {
+  const said = (run) => differences(run, run.segments[1]);
+  const back = [{ key: "order.factor", values: { factor: "1" } }];
+  assert.deepEqual(said({ segments: [segment(0, { learning_rate_factor: 0.5 }), segment(1)] }), back);
+  const set = { kind: "set_learning_rate_factor", state: "succeeded", segment: 0, value: 0.5 };
+  assert.deepEqual(said({ segments: [segment(0), segment(1)], commands: [set] }), back);
+  assert.deepEqual(said({ segments: [segment(0), segment(1, { learning_rate_factor: 0.5 })], commands: [set] }), []);
+});
+
 test("a resume check speaks for its segment; findings of a segment that was left trouble nobody", () => {
   const checked = (n, resume_findings) => ({ segment: n, resume_findings });
   const run = { segment: 3, segments: [checked(1, null), checked(2, ["scaler not restored"]), checked(3, [])] };

@@ -202,12 +202,13 @@ class Driver:
         """The loop was left in the middle of an iteration: its numbers count, and nothing is done any more."""
         if self._numbers.is_over:
             self.step += 1
-            self._decide(saving=False)
+            self._decide(saving=False, leaving=True)
 
-    def _decide(self, *, saving: bool) -> Decision:
+    def _decide(self, *, saving: bool, leaving: bool = False) -> Decision:
         self._try(lambda session: self._numbers.hand_over(session.probes, self._hooks, self._state.optimizer))
         self._numbers.forget()
-        return self._try(lambda s: s.step_ended(self.step, self._state.model, saving=saving)) or Decision()
+        ended = self._try(lambda s: s.step_ended(self.step, self._state.model, saving=saving, leaving=leaving))
+        return ended or Decision()
 
     def _try(self, ask: Callable[[Session], T]) -> T | None:
         """The session's answer; None where there is no session or it failed, which has been said then."""

@@ -185,15 +185,20 @@ class Session:
 
     # --- steps
 
-    def step_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> Decision:
-        """Takes the numbers of the step and says what to do now. `saving`: the trainer is about to save."""
+    def step_ended(self, step: int, model: torch.nn.Module, *, saving: bool, leaving: bool = False) -> Decision:
+        """Takes the numbers of the step and says what to do now.
+
+        Args:
+            saving: the trainer is about to save.
+            leaving: the loop was left in this step, so nothing is decided and no command waited for.
+        """
         try:
-            return self._step_ended(step, model, saving=saving)
+            return self._step_ended(step, model, saving=saving, leaving=leaving)
         except BaseException:
             self._ranks.leave("a rank did not come through the end of its step")  # or the others would wait for it
             raise
 
-    def _step_ended(self, step: int, model: torch.nn.Module, *, saving: bool) -> Decision:
+    def _step_ended(self, step: int, model: torch.nn.Module, *, saving: bool, leaving: bool) -> Decision:
         self._step = step
         self.forward_seen()
         self._take(self.probes.end_step(step))
@@ -207,7 +212,7 @@ class Session:
         self._saves.take_inspected()
         if saving and self._boundary.acts_on_dead:
             self._health.look_at_weights(step, model)
-        decision = self._boundary.step_ended(step)
+        decision = Decision() if leaving else self._boundary.step_ended(step)
         if decision.act is not Act.GO_ON:  # what a GPU still has of these steps belongs to this segment
             self._take(self.probes.drain())
         self._saves.all_have_saved()

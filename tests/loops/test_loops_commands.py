@@ -1,6 +1,7 @@
 """Commands in hand-written loops: what each does to the training, in steps and in batches, with a scaler and with accelerate."""
 
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -190,3 +191,26 @@ def test_a_run_ended_by_three_threads_has_one_end(taped, tmp_path):
     for number in range(20):
         end_at_once(Training().watch(tmp_path / str(number)))
     assert len(taped.of(RunEnded)) == 20
+
+
+@pytest.mark.parametrize("way", ["break", "error"])
+@pytest.mark.parametrize("kind", [CommandKind.PAUSE, CommandKind.STOP, CommandKind.ROLLBACK])
+def test_a_loop_that_is_left_waits_for_nobody_and_what_came_last_is_not_done(taped, tmp_path, kind, way):
+    training = Training()
+
+    def leave(run) -> None:
+        for step in run.steps(8):
+            if step == 3:
+                taped.rollback(2) if kind is CommandKind.ROLLBACK else order(taped, kind)
+            loss, norm = training.update(training.draw())
+            run.step_ended(loss=loss, grad_norm=norm)
+            if step == 3 and way == "error":
+                raise ValueError("the script's own")
+            if step == 3:
+                break
+
+    with suppress(ValueError), training.watch(tmp_path, save_every=2) as run:
+        leave(run)
+    assert states(taped) == [CommandState.REJECTED]
+    assert run.step == 4
+    assert taped.series(series.LOSS).keys() == {1, 2, 3, 4}

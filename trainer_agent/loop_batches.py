@@ -166,24 +166,31 @@ class Batches:
     ) -> Exclusion:
         """Without weights, only where no step is made of several batches, of which some might be left empty."""
         self.check_exclude(world_size)
-        dealing, accumulation = dealing_of(self._loader), self._step_size()
-        if dealing.world_size * accumulation > 1 and not self._weighted:
-            raise CannotSkip(
-                f"a step is made of {dealing.world_size * accumulation} batches, some of which may be left empty: multiply the "
-                "loss of each batch by run.weight, and say so by run.batches(loader, weighted=True)"
-            )
+        accumulation = self._step_size()
         dataset = getattr(self._loader, "base_dataloader", self._loader).dataset
         found = named_samples(samples, documents, dataset, self._document_of, self._plan.excluded)
         return exclusion(found, documents, epoch, place, accumulation)
 
     def check_exclude(self, world_size: int) -> None:
-        """Whether samples can be left out of the batches of this loader at all.
+        """Whether samples can be left out of the batches of this loader, as far as is known of its steps by now.
 
         Raises:
             CannotSkip
         """
-        if dealing_of(self._loader).world_size != world_size:
+        dealing = dealing_of(self._loader)
+        if dealing.world_size != world_size:
             raise CannotSkip("each rank draws an order of its own, so no rank knows whether a step is left empty on the others")
+        batches = dealing.world_size * (self._most_taken or self._told_step_size())
+        if batches > 1 and not self._weighted:
+            raise CannotSkip(
+                f"a step is made of {batches} batches, some of which may be left empty: multiply the "
+                "loss of each batch by run.weight, and say so by run.batches(loader, weighted=True)"
+            )
+
+    def _told_step_size(self) -> int:
+        """What accelerate accumulates; before the first step nothing else is known."""
+        shared = getattr(self._loader, "gradient_state", None)
+        return max(1, int(getattr(shared, "num_steps", 1)))
 
     def _step_size(self) -> int:
         """Of how many batches of this rank a step is made."""

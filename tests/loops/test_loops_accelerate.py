@@ -6,12 +6,12 @@ import shutil
 import pytest
 import torch
 from accelerate_kit import ACCUMULATION, Accelerated
-from loops_kit import BATCH, ROWS, Tape, tape
+from loops_kit import BATCH, ROWS, Tape, Training, loader, tape
 
 from trainer_agent.loop import HalfLoaded
 from trainer_agent.loop_accelerate import AcceleratedState
 from trainer_agent.loop_state import CannotLoad
-from trainer_agent.wire.vocabulary import CheckpointState, CommandState
+from trainer_agent.wire.vocabulary import CheckpointState, CommandState, DataMode
 
 BATCHES = ROWS // BATCH
 EPOCH = BATCHES // ACCUMULATION
@@ -212,3 +212,26 @@ def test_an_accelerator_that_knows_nothing_of_the_training_is_refused_at_the_sta
     training.accelerator._dataloaders[0].use_stateful_dataloader = True
     with pytest.raises(ValueError, match="use_stateful_dataloader must be off"):
         training.watch(tmp_path)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_exclude_is_offered_over_accumulated_batches_only_where_they_are_weighted(taped, tmp_path, weighted):
+    training = Accelerated()
+    with training.watch(tmp_path, save_every=1) as run:
+        training.over(run.batches(training.loader, max_steps=2, weighted=weighted), run)
+    segment = taped.segments[-1]
+    assert (DataMode.EXCLUDE in segment.data_modes) is weighted
+    assert ("run.weight" in segment.data_modes_because) is not weighted
+
+
+def test_a_loop_found_to_accumulate_offers_no_exclude_after_its_rollback(taped, tmp_path):
+    """Without accelerate nothing tells before the first step of how many batches it is made."""
+    training = Training(at={2: lambda: taped.rollback(1)})
+    with training.watch(tmp_path, save_every=1) as run:
+        for number, (batch,) in enumerate(run.batches(loader(), max_steps=3)):
+            if number % 2:
+                training.over([(batch,)], run)
+    first, second = taped.segments
+    assert DataMode.EXCLUDE in first.data_modes
+    assert DataMode.EXCLUDE not in second.data_modes
+    assert "weighted=True" in second.data_modes_because

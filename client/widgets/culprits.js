@@ -5,19 +5,19 @@ import { h } from "./dom.js";
 import { problemLine } from "./parts.js";
 
 /**
- * @typedef {{ from: number, to: number, documents: { document: string, samples: number, first_step: number, last_step: number }[] | null, truncated: boolean, problem: any }} Listed
- * the documents of the steps `from` to `to`; null while they are not there yet
+ * @typedef {{ documents: { document: string, samples: number, first_step: number, last_step: number }[] | null, truncated: boolean, problem: any }} Listed
+ * the documents of the steps that are given up; null while they are not there yet
  */
 
-/** @param {Listed} listed @param {import("../rollbacks.js").Chosen} chosen */
-export const culprits = (listed, chosen) =>
+/** @param {Listed} listed @param {import("../rollbacks.js").Chosen} chosen @param {[number, number]} steps that are given up */
+export const culprits = (listed, chosen, [from, to]) =>
   h(
     "div",
     { class: "culprits", "data-key": "culprits" },
     h(
       "fieldset",
       { class: "field", "data-key": "documents" },
-      h("legend", { class: "lbl" }, t("culprits.documents", { from: listed.from, to: listed.to })),
+      h("legend", { class: "lbl" }, t("culprits.documents", { from, to })),
       documents(listed, chosen.documents),
       listed.truncated && h("span", { class: "hint" }, t("ledger.truncated")),
     ),
@@ -28,29 +28,34 @@ export const culprits = (listed, chosen) =>
 function documents({ documents: all, problem }, chosen) {
   if (problem) return problemLine(problem);
   if (all === null) return h("p", { class: "hint" }, t("culprits.reading"));
-  if (all.length === 0) return h("p", { class: "hint" }, t("culprits.none"));
+  // What is ticked stays in sight, whatever the steps are by now: it is part of the order.
+  const listed = new Set(all.map((d) => d.document)),
+    kept = [...chosen].filter((name) => !listed.has(name));
+  if (all.length + kept.length === 0) return h("p", { class: "hint" }, t("culprits.none"));
   return h(
     "div",
     { class: "pick documents", tabindex: 0, role: "group", "aria-label": t("culprits.label") },
-    all.map((d) =>
-      h(
-        "label",
-        { "data-key": d.document },
-        h("input", { type: "checkbox", name: "document", value: d.document, checked: chosen.has(d.document) }),
-        h("span", { class: "mono wrap" }, d.document),
-        h(
-          "span",
-          { class: "quiet nowrap" },
-          t(d.samples === 1 ? "culprits.seen.one" : "culprits.seen", { samples: d.samples }),
-          " \u00b7 ",
-          d.first_step === d.last_step
-            ? t("chart.step", { step: d.first_step })
-            : t("culprits.steps", { from: d.first_step, to: d.last_step }),
-        ),
-      ),
-    ),
+    all.map((d) => choice(d.document, chosen, seenIn(d))),
+    kept.map((name) => choice(name, chosen, [])),
   );
 }
+
+/** @param {string} name @param {Set<string>} chosen @param {import("./dom.js").Child} seen */
+const choice = (name, chosen, seen) =>
+  h(
+    "label",
+    { "data-key": name },
+    h("input", { type: "checkbox", name: "document", value: name, checked: chosen.has(name) }),
+    h("span", { class: "mono wrap" }, name),
+    h("span", { class: "quiet nowrap" }, seen),
+  );
+
+/** @param {{ samples: number, first_step: number, last_step: number }} document */
+const seenIn = ({ samples: count, first_step: from, last_step: to }) => [
+  t(count === 1 ? "culprits.seen.one" : "culprits.seen", { samples: count }),
+  " \u00b7 ",
+  from === to ? t("chart.step", { step: from }) : t("culprits.steps", { from, to }),
+];
 
 /** @param {string} text */
 function samples(text) {

@@ -8,12 +8,13 @@ import { duration, norm, number } from "../format.js";
 import { problemOf } from "../loader.js";
 import { stepSeconds } from "../reducers.js";
 import { chosenFactor, isPlain, lacking, orderBody, orderSentence, parseSamples, positive, proposed } from "../rollbacks.js";
+import { paced } from "../pace.js";
 import { t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { openOrder } from "./order.js";
 import { culprits } from "./culprits.js";
 import { checkpointPick, dataPick, overrides } from "./rollbackform.js";
-import { createPickPlot } from "./rollbackplot.js";
+import { EVERY_MS, createPickPlot } from "./rollbackplot.js";
 
 /** @typedef {import("../rollbacks.js").Chosen} Chosen */
 
@@ -24,23 +25,10 @@ import { createPickPlot } from "./rollbackplot.js";
 export function openRollback(context) {
   const first = context.run();
   let chosen = proposed(first);
-  /** @type {import("./culprits.js").Listed} */ let listed = { from: 0, to: 0, documents: null, truncated: false, problem: null };
   const plot = createPickPlot(context, () => chosen.id);
   const stepOf = (/** @type {any} */ run) =>
     run.checkpoints.find((/** @type {any} */ c) => c.checkpoint_id === chosen.id)?.step ?? 0;
-  const list = async () => {
-    const run = context.run(),
-      from = stepOf(run) + 1,
-      to = run.step ?? from;
-    if (chosen.data !== "exclude" || (listed.from === from && listed.to >= to)) return;
-    listed = { ...listed, from, to, documents: listed.from === from ? listed.documents : null, problem: null };
-    try {
-      Object.assign(listed, await api.documents(run.run_id, run.segment, from, to));
-    } catch (error) {
-      listed.problem = problemOf(error);
-    }
-    opened.redraw();
-  };
+  const list = createDocuments(context, () => (chosen.data === "exclude" ? stepOf(context.run()) : null));
   const opened = openOrder(context, {
     label: t("rollback.title", { name: first.name }),
     top: (run) => ({ title: t("rollback.title", { name: run.name }), intro: t("rollback.intro") }),
@@ -48,7 +36,7 @@ export function openRollback(context) {
       plot.element,
       checkpointPick(run, chosen.id),
       dataPick(run, chosen, stepOf(run)),
-      chosen.data === "exclude" && culprits(listed, chosen),
+      chosen.data === "exclude" && culprits(list.listed, chosen, [stepOf(run) + 1, run.step ?? stepOf(run) + 1]),
       overrides(run, chosen),
     ],
     lacking: (run) => lacking(run, chosen),
@@ -58,19 +46,74 @@ export function openRollback(context) {
     input: (field) => {
       take(chosen, field);
       if (field.name === "checkpoint") plot.draw();
-      if (field.name === "checkpoint" || field.name === "data") void list();
+      if (field.name === "checkpoint" || field.name === "data") list.read();
     },
     // The reader starts over on the run as it is now: another target, the same wishes.
     anew: (run) => {
       chosen = { ...chosen, id: proposed(run).id };
       plot.reload();
-      void list();
+      list.read();
     },
-    closed: plot.destroy,
+    closed: () => {
+      plot.destroy();
+      list.destroy();
+    },
   });
+  list.changed = opened.redraw;
   /** @type {HTMLElement | null} */ (opened.body.querySelector("input:checked"))?.focus({ preventScroll: true });
   plot.reload();
-  return opened;
+  return {
+    ...opened,
+    // The run trains on meanwhile, so that chart and documents tell of the same steps as the words around them.
+    redraw: () => {
+      plot.follow();
+      list.follow();
+      opened.redraw();
+    },
+  };
+}
+
+/**
+ * The documents of the steps that are given up, read again when the target changes and, from time to time, when the run moves on.
+ * @param {import("./order.js").Context} context
+ * @param {() => number | null} after the step of the target; null while nobody asks for documents
+ */
+function createDocuments(context, after) {
+  /** @type {import("./culprits.js").Listed} */ let listed = { documents: null, truncated: false, problem: null };
+  let asked = { from: "", to: -1 },
+    seenTo = -1;
+  const read = async () => {
+    const { run_id, segment, step: now } = context.run(),
+      step = after();
+    if (step === null) return;
+    const from = `${segment}/${step + 1}`,
+      to = now ?? step + 1;
+    if (asked.from === from && asked.to >= to && !listed.problem) return;
+    if (asked.from !== from) {
+      listed = { documents: null, truncated: false, problem: null };
+      seenTo = -1;
+    }
+    const mine = (asked = { from, to });
+    const answer = await api
+      .documents(run_id, segment, step + 1, to)
+      .then((got) => ({ ...got, problem: null }))
+      .catch((error) => ({ ...listed, problem: problemOf(error) }));
+    if (mine.from !== asked.from || to < seenTo) return; // another target by now, or a newer answer was quicker
+    seenTo = to;
+    listed = answer;
+    made.changed();
+  };
+  const pace = paced(EVERY_MS, () => void read());
+  const made = {
+    get listed() {
+      return listed;
+    },
+    changed: () => {},
+    read: pace.now,
+    follow: pace.ask,
+    destroy: pace.stop,
+  };
+  return made;
 }
 
 /** @param {Chosen} chosen @param {HTMLInputElement} field */

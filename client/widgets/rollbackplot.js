@@ -1,4 +1,5 @@
 /** The chart in the rollback dialog: the gradient norm with the checkpoints, and what going back to the chosen one gives up. */
+import { paced } from "../pace.js";
 import { emptySeries } from "../series.js";
 import { timeline } from "../timeline.js";
 import { createChart } from "../charts/frame.js";
@@ -8,6 +9,8 @@ import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
 
 const SERIES = "train/grad_norm";
+/** Between two readings of what the open dialog shows of a run that trains on. */
+export const EVERY_MS = 3000;
 
 /**
  * @param {import("./order.js").Context} context
@@ -17,7 +20,7 @@ export function createPickPlot(context, picked) {
   const plot = h("div", { class: "plot pick-plot", role: "img", "data-own": true });
   const chart = createChart(plot);
   let data = emptySeries(SERIES),
-    loaded = "";
+    loaded = { of: "", step: /** @type {number | null} */ (null) };
   const draw = () => {
     void chart.draw(({ width, height }) => {
       const run = context.run(),
@@ -48,6 +51,23 @@ export function createPickPlot(context, picked) {
       });
     });
   };
+  const load = () => {
+    const { run_id, segment, step } = context.run(),
+      of = `${run_id}/${segment}`;
+    if (loaded.of === of && loaded.step === step) return;
+    loaded = { of, step };
+    void context
+      .load(SERIES, 0, step ?? 0)
+      .then((points) => {
+        if (loaded.of !== of) return;
+        data = points;
+        draw();
+      })
+      .catch(() => {
+        loaded = { of: "", step: null }; // the live state tells it; asked again when the run moves on
+      });
+  };
+  const pace = paced(EVERY_MS, load);
   return {
     get element() {
       return h(
@@ -61,14 +81,16 @@ export function createPickPlot(context, picked) {
     /** Reads the curve of the run as it stands. */
     reload() {
       draw();
-      const { run_id, segment, step } = context.run();
-      if (loaded === `${run_id}/${segment}`) return;
-      loaded = `${run_id}/${segment}`;
-      void context.load(SERIES, 0, step ?? 0).then((points) => {
-        data = points;
-        draw();
-      });
+      pace.now();
     },
-    destroy: () => chart.destroy(),
+    /** The run has moved on: its steps at once, its curve from time to time. */
+    follow() {
+      draw();
+      pace.ask();
+    },
+    destroy() {
+      pace.stop();
+      chart.destroy();
+    },
   };
 }

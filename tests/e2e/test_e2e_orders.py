@@ -90,6 +90,22 @@ def test_an_order_to_exclude_arrives_at_the_agent_as_it_was_given(agent, page):
     expect(page.locator(".command[data-kind=rollback]")).to_contain_text("succeeded")
 
 
+def test_the_dialog_of_a_run_that_trains_on_tells_of_the_same_steps_everywhere_and_keeps_what_is_ticked(agent, page):
+    agent.sampled(TAKEN)
+    dialog = opened(page, agent, "rollback")
+    dialog.locator("input[name=data][value=exclude]").check()
+    dialog.locator(f"input[name=document][value='{CULPRIT}']").check()
+    agent.sampled({step: ((step,), ("late/1",)) for step in range(31, 37)})
+    agent.walk(36)
+    expect(dialog.locator("[data-key=data] legend")).to_contain_text("between 20 and 36")
+    expect(dialog.locator("[data-key=documents] legend")).to_contain_text("steps 21 to 36")
+    expect(dialog.locator(".sum")).to_contain_text("16 steps lost")
+    expect(dialog.locator(".pick-plot")).to_contain_text("16 steps are lost")
+    expect(dialog.locator("input[name=document][value='late/1']")).to_be_visible()
+    expect(dialog.locator(f"input[name=document][value='{CULPRIT}']")).to_be_checked()
+    expect(dialog.locator(".sum")).to_contain_text("Without 1 document")
+
+
 def test_a_mode_that_the_run_cannot_do_is_grey_with_its_reason(site, page):
     because = "the loop draws its own batches"
     agent = SpokenAgent(site, "spoken-replays", data_modes=(DataMode.REPLAY,), data_modes_because=because)

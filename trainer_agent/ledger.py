@@ -59,11 +59,19 @@ _Input = _Step | _Numbers | _Segment
 class Ledger:
     """Thread: training, all but `_run`. Nothing here raises into the training or waits for the disk, but for `close`."""
 
-    def __init__(self, directory: Path, run_id: str, rank: int, record: Callable[[Record], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        run_id: str,
+        rank: int,
+        record: Callable[[Record], None],
+        excluded: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        """`excluded`: the samples that are left out by now; asked by the thread, where a resume is checked."""
         self._queue: deque[_Input] = deque()
         self._now: list[Ids | None] = []
         self._seen = 0
-        self._book = _Book(folder_of(directory, run_id, rank), rank, record)
+        self._book = _Book(folder_of(directory, run_id, rank), rank, record, excluded)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -129,8 +137,10 @@ class Ledger:
 class _Book:
     """The rows under way. Thread: the ledger's."""
 
-    def __init__(self, folder: Path, rank: int, record: Callable[[Record], None]) -> None:
-        self._folder, self._rank, self._record = folder, rank, record
+    def __init__(
+        self, folder: Path, rank: int, record: Callable[[Record], None], excluded: Callable[[], frozenset[int]] = frozenset
+    ) -> None:
+        self._folder, self._rank, self._record, self._excluded = folder, rank, record, excluded
         self._writer = LedgerWriter(folder)
         self._voice = Voice()
         self._segment: SegmentStarted | None = None
@@ -220,7 +230,8 @@ class _Book:
         self._last = given.started.from_step
         if given.is_checked:
             reader = LedgerReader(self._folder)
-            self._watch = ResumeWatch(resumed(reader.heads, given.started, given.vocabulary), stored_curve(reader, given.started))
+            known = resumed(reader.heads, given.started, given.vocabulary, self._excluded())
+            self._watch = ResumeWatch(known, stored_curve(reader, given.started))
 
     def _flush(self) -> None:
         under_way, self._open, self._complete = self._open, {}, set()

@@ -4,7 +4,8 @@
     compared        learning rate, loss scale, samples of the batches, loss; what tokens mean, where the integration knows
 
 What the run itself ordered is no finding: after `skip` and `exclude` other batches are expected, and another curve from there on;
-a factor on the learning rate is divided out; another clipping leaves only the first step to be alike.
+samples that an earlier exclude left out are not missed, and after the first step that lost some no batches are compared; a factor
+on the learning rate is divided out; another clipping leaves only the first step to be alike.
 
 What a GPU does not compute twice alike is no finding either. Learning rate and loss scale are plain arithmetic on the host, and
 are compared exactly (but for 1e-6, which a checkpoint that keeps a rate in float32 costs). The loss is compared with the scatter
@@ -46,6 +47,8 @@ class Resumed:
     """The norm at which gradients are clipped is another one than before."""
     vocabulary_before: str = ""
     vocabulary_now: str = ""
+    excluded: frozenset[int] = frozenset()
+    """The samples that are left out by now: steps of before may have had them."""
 
 
 class Reader(Protocol):
@@ -67,7 +70,12 @@ class HasRow(Protocol):
         """It."""
 
 
-def resumed(heads: Mapping[int, SegmentStarted], started: SegmentStarted, vocabulary: tuple[str, str]) -> Resumed:
+def resumed(
+    heads: Mapping[int, SegmentStarted],
+    started: SegmentStarted,
+    vocabulary: tuple[str, str],
+    excluded: frozenset[int] = frozenset(),
+) -> Resumed:
     """What the run knows of the resume that begins this segment. `vocabulary`: at the save, and now."""
     parent = heads.get(started.parent) if started.parent is not None else None
     named = str(started.attributes.get("data") or DataMode.REPLAY)
@@ -78,6 +86,7 @@ def resumed(heads: Mapping[int, SegmentStarted], started: SegmentStarted, vocabu
         clips_otherwise=parent is not None and clips != started.attributes.get("max_grad_norm"),
         vocabulary_before=vocabulary[0],
         vocabulary_now=vocabulary[1],
+        excluded=excluded,
     )
 
 
@@ -125,12 +134,12 @@ def check(resumed: Resumed, before: Mapping[int, StepRow], after: Sequence[StepR
     past = [before[step] for step in sorted(before) if step <= resumed.from_step]
     found = [
         _vocabulary(resumed),
-        _batches(pairs) if resumed.data is DataMode.REPLAY else "",
+        _batches(pairs, resumed.excluded) if resumed.data is DataMode.REPLAY else "",
         _rate(pairs, past, after),
         _scale(pairs, past, after),
     ]
     is_same_path = resumed.data is DataMode.REPLAY and not resumed.clips_otherwise and not _factors_differ(pairs)
-    found.append(_loss(pairs, past, after, is_same_path=is_same_path and not found[1]))
+    found.append(_loss(pairs, past, after, is_same_path=is_same_path and not _batches(pairs)))
     return tuple(clause for clause in found if clause)
 
 
@@ -139,10 +148,27 @@ def _vocabulary(resumed: Resumed) -> str:
     return f"vocabulary differs: {now}, and the checkpoint was saved with {then}" if then and now and then != now else ""
 
 
-def _batches(pairs: Sequence[tuple[StepRow, StepRow]]) -> str:
+def _batches(pairs: Sequence[tuple[StepRow, StepRow]], excluded: frozenset[int] = frozenset()) -> str:
     known = [(old, new) for old, new in pairs if old.samples is not None and new.samples is not None]
-    other = [new.step for old, new in known if sorted(old.samples or ()) != sorted(new.samples or ())]
+    known = _until_left_out(known, excluded)
+    other = [new.step for old, new in known if _kept(old, excluded) != _kept(new, excluded)]
     return f"other batches than before: {len(other)} of {len(known)} steps, the first is {other[0]}" if other else ""
+
+
+def _until_left_out(pairs: list[tuple[StepRow, StepRow]], excluded: frozenset[int]) -> list[tuple[StepRow, StepRow]]:
+    """Up to the first step that lost samples to an exclude.
+
+    A step of which nothing is left is passed over, and those after it come earlier; one of which something is left draws other
+    random numbers (dropout), from which the order of the next epoch may be drawn.
+    """
+    lost = next((place for place, (old, _) in enumerate(pairs) if not excluded.isdisjoint(old.samples or ())), None)
+    if lost is None:
+        return pairs
+    return pairs[: lost + bool(_kept(pairs[lost][0], excluded))]
+
+
+def _kept(row: StepRow, excluded: frozenset[int]) -> list[int]:
+    return sorted(sample for sample in row.samples or () if sample not in excluded)
 
 
 def _rate(pairs: Sequence[tuple[StepRow, StepRow]], past: Sequence[StepRow], after: Sequence[StepRow]) -> str:

@@ -83,7 +83,7 @@ class Session:
         self._saves = Saves(
             output_dir, identity.run_id, monitor.record, leads=ranks.leads, world_size=ranks.world_size, outlook=self._outlook
         )
-        self.ledger = Ledger(output_dir / ".lossguard", identity.run_id, ranks.rank, monitor.record)
+        self.ledger = Ledger(output_dir / ".lossguard", identity.run_id, ranks.rank, monitor.record, lambda: plan.excluded)
         self._orders = self._made_orders(policy, capabilities, agree_every, source)
         self._agreement = self._orders.agreement
         self.saving = Saving(ranks, self._saves, monitor.record, answer=self.save_failed, apart=self._agreement.part)

@@ -8,7 +8,9 @@ import pytest
 import training_kit as kit
 
 from trainer_agent.hf import guarded_train
+from trainer_agent.resume_check import Resumed, check
 from trainer_agent.wire.messages import ResumeChecked
+from trainer_agent.wire.samples import StepRow
 from trainer_agent.wire.vocabulary import DataMode
 
 sys.path.append(str(Path(__file__).parents[1] / "loops"))
@@ -171,3 +173,41 @@ def test_a_loop_with_another_seed_reads_other_batches_and_that_is_said(monkeypat
         second.over(run.batches(loops_kit.loader(shuffle=True), max_steps=60), run)
     (check,) = checks(tape)
     assert [finding[:13] for finding in check.findings] == ["other batches"]
+
+
+@pytest.mark.parametrize("left_out", [lambda rows: rows[:1], lambda rows: rows], ids=["one sample", "a whole step"])
+def test_what_an_earlier_exclude_left_out_is_not_missed_by_a_replay_behind_it(monkeypatch, tmp_path, left_out):
+    tape = loops_kit.tape(monkeypatch, tmp_path / "config")
+    training = loops_kit.Training()
+    exclude = {"data": DataMode.EXCLUDE}
+    training.at[16] = lambda: tape.rollback(8, exclude_samples=tuple(left_out(training.rows_of[5])), **exclude)
+    training.at[24] = lambda: tape.rollback(4, "c2")
+    with training.watch(tmp_path / "run", save_every=4, keep=20) as run:
+        training.over(run.batches(loops_kit.loader(), max_steps=30), run)
+    assert [(check.from_step, check.findings) for check in checks(tape)] == [(8, ()), (4, ())]
+    again = [row for rows in training.rows_of[24:] for row in rows]
+    assert not set(left_out(training.rows_of[5])) & set(again)
+
+
+def test_other_batches_are_found_beside_samples_that_were_left_out():
+    before = {step: StepRow(step, (step * 4, step * 4 + 1)) for step in range(1, 10)}
+    known = Resumed(0, excluded=frozenset({20}))
+    exact = [StepRow(step, tuple(s for s in row.samples if s != 20)) for step, row in before.items()]
+    assert check(known, before, exact) == ()
+    for step in (1, 5):
+        other = [*exact[: step - 1], StepRow(step, (99, 98)), *exact[step:]]
+        assert check(known, before, other) == (f"other batches than before: 1 of 5 steps, the first is {step}",)
+
+
+@pytest.mark.parametrize("lifted", [False, True])
+def test_an_exclusion_stays_in_force_after_a_restart_until_its_plan_is_removed(monkeypatch, tmp_path, lifted):
+    tape = loops_kit.tape(monkeypatch, tmp_path / "config")
+    first = loops_kit.Training(at={12: lambda: tape.rollback(8, data=DataMode.EXCLUDE, exclude_samples=(7,))})
+    with first.watch(tmp_path / "run", save_every=4) as run:
+        first.over(run.batches(loops_kit.loader(), max_steps=20), run)
+    if lifted:
+        (tmp_path / "run" / ".lossguard" / "data_plan.json").unlink()
+    second = loops_kit.Training()
+    with second.watch(tmp_path / "run", save_every=4, resume=True) as run:
+        second.over(run.batches(loops_kit.loader(), max_steps=60), run)
+    assert any(7 in rows for rows in second.rows_of) is lifted

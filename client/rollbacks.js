@@ -54,7 +54,7 @@ export function proposed(run) {
     known = FACTORS.some((f) => f === factor);
   return {
     id: run.proposal?.target ?? null,
-    data: run.proposal?.first_sign_step !== null && able.includes("skip") ? "skip" : (able[0] ?? "replay"),
+    data: able.includes(run.proposal?.data) ? run.proposal.data : (able[0] ?? "replay"), // as where an order leaves it open
     documents: new Set(),
     samples: "",
     factor: known ? factor : "other",

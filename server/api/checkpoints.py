@@ -106,7 +106,7 @@ def proposal_out(proposal: Proposal, modes: Sequence[DataMode]) -> ProposalOut:
         for each, reason in proposal.choice.passed_over
     ]
     target_id = None if target is None else target.checkpoint_id
-    data = admission.default_data(modes).value
+    data = admission.default_data(modes, has_sign=proposal.first_sign_step is not None).value
     return ProposalOut(target=target_id, passed_over=passed, first_sign_step=proposal.first_sign_step, data=data)
 
 

@@ -168,9 +168,13 @@ def says_the_same(request: Request, known: IssuedCommand) -> bool:
     )
 
 
-def default_data(modes: Sequence[DataMode], *, names_samples: bool = False) -> DataMode:
-    """What a rollback does with the data where nobody says: leaves out what is named, else skips, else what the run can do."""
+def default_data(modes: Sequence[DataMode], *, has_sign: bool, names_samples: bool = False) -> DataMode:
+    """What a rollback does with the data where nobody says: leaves out what is named, else what fits and the run can do.
+
+    `has_sign`: there is trouble that the data may have done, and so they are skipped; the data of a healthy run are replayed.
+    """
     if names_samples:
         return DataMode.EXCLUDE
-    usable = [mode for mode in (DataMode.SKIP, DataMode.REPLAY) if mode in modes]
+    fitting = (DataMode.SKIP, DataMode.REPLAY) if has_sign else (DataMode.REPLAY, DataMode.SKIP)
+    usable = [mode for mode in fitting if mode in modes]
     return usable[0] if usable else DataMode.REPLAY

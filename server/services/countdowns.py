@@ -171,7 +171,7 @@ def _command(countdown: Countdown, kind: CommandKind, by: Hand, reason: str, mod
     if kind is not CommandKind.ROLLBACK:
         return new
     wanted = countdown.action.data
-    data = wanted if wanted in modes else default_data(modes)
+    data = wanted if wanted in modes else default_data(modes, has_sign=True)
     return replace(new, data=data, max_grad_norm=countdown.action.max_grad_norm)
 
 

@@ -26,8 +26,8 @@ def payload(connection: Connection, request: Request, standing: RunStanding) -> 
     Raises:
         Refused: the run cannot do that with its data, or there is no such target.
     """
-    data = data_mode(request, standing)
     proposal = checkpoints.propose(connection, standing.run_id)
+    data = data_mode(request, standing, has_sign=proposal.first_sign_step is not None)
     made = RollbackPayload(
         checkpoint_id="",
         target_step=0,
@@ -45,14 +45,14 @@ def payload(connection: Connection, request: Request, standing: RunStanding) -> 
     return replace(made, checkpoint_id=checkpoint_id, target_step=step, skip_from_step=window)
 
 
-def data_mode(request: Request, standing: RunStanding) -> DataMode:
-    """What is done with the data: as asked, or what the run can do.
+def data_mode(request: Request, standing: RunStanding, *, has_sign: bool) -> DataMode:
+    """What is done with the data: as asked, or what fits and the run can do. `has_sign`: of open trouble.
 
     Raises:
         Refused: the run cannot do what is asked.
     """
     names_samples = bool(request.exclude_samples or request.exclude_documents)
-    data = request.data or admission.default_data(standing.data_modes, names_samples=names_samples)
+    data = request.data or admission.default_data(standing.data_modes, has_sign=has_sign, names_samples=names_samples)
     if data in standing.data_modes:
         return data
     because = f" ({standing.data_modes_because})" if standing.data_modes_because else ""

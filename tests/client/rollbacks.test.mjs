@@ -118,10 +118,11 @@ test("a factor that was taken back is proposed as 1, and the one chosen then is 
   assert.equal(orderBody(back, { ...proposed(back), factor: "0.5" }).learning_rate_factor, 0.5);
 });
 
-test("the first sign makes skip the proposal, where the run can skip", () => {
-  const sick = { proposal: { target: "c3", passed_over: [], first_sign_step: 25 } };
-  assert.deepEqual([proposed(ready({})).data, proposed(ready(sick)).data], ["replay", "skip"]);
-  assert.equal(proposed(ready({ ...sick, data_modes: ["replay"] })).data, "replay");
+test("with the data is proposed what the server does where nobody says, as far as the run can", () => {
+  const told = (data) => ({ proposal: { target: "c3", passed_over: [], first_sign_step: null, data } });
+  assert.deepEqual([proposed(ready(told("replay"))).data, proposed(ready(told("skip"))).data], ["replay", "skip"]);
+  assert.equal(proposed(ready({ ...told("skip"), data_modes: ["replay"] })).data, "replay");
+  assert.equal(proposed(ready({})).data, "replay"); // an older server says nothing
 });
 
 test("an order is sent whole or not at all", () => {

@@ -209,13 +209,16 @@ def test_setting_another_value_is_another_command():
 
 
 @pytest.mark.parametrize(
-    ("modes", "names", "expected"),
+    ("modes", "sick", "names", "expected"),
     [
-        ((DataMode.REPLAY, DataMode.SKIP, DataMode.EXCLUDE), False, DataMode.SKIP),
-        ((DataMode.REPLAY, DataMode.SKIP), True, DataMode.EXCLUDE),
-        ((DataMode.REPLAY,), False, DataMode.REPLAY),
-        ((), False, DataMode.REPLAY),
+        ((DataMode.REPLAY, DataMode.SKIP, DataMode.EXCLUDE), True, False, DataMode.SKIP),
+        ((DataMode.REPLAY, DataMode.SKIP, DataMode.EXCLUDE), False, False, DataMode.REPLAY),
+        ((DataMode.REPLAY, DataMode.SKIP), True, True, DataMode.EXCLUDE),
+        ((DataMode.REPLAY, DataMode.SKIP), False, True, DataMode.EXCLUDE),
+        ((DataMode.REPLAY,), True, False, DataMode.REPLAY),
+        ((DataMode.SKIP,), False, False, DataMode.SKIP),
+        ((), True, False, DataMode.REPLAY),
     ],
 )
-def test_what_is_done_with_the_data_where_nobody_says(modes, names, expected):
-    assert default_data(modes, names_samples=names) is expected
+def test_what_is_done_with_the_data_where_nobody_says(modes, sick, names, expected):
+    assert default_data(modes, has_sign=sick, names_samples=names) is expected

@@ -28,7 +28,8 @@ def trainer_with(connection, clock, *modes, because="its loop draws batches by i
 @pytest.mark.parametrize(
     ("modes", "ask", "data"),
     [
-        ((DataMode.REPLAY, DataMode.SKIP), {}, DataMode.SKIP),
+        ((DataMode.REPLAY, DataMode.SKIP), {}, DataMode.REPLAY),
+        ((DataMode.SKIP,), {}, DataMode.SKIP),
         ((DataMode.REPLAY,), {}, DataMode.REPLAY),
         (tuple(DataMode), {"exclude_samples": (3, 1)}, DataMode.EXCLUDE),
         (tuple(DataMode), {"exclude_documents": ("cp437.py",)}, DataMode.EXCLUDE),
@@ -57,8 +58,9 @@ def test_what_the_run_cannot_do_with_its_data_is_refused_before_it_is_sent(conne
 def test_a_rollback_carries_the_factor_and_where_the_trouble_began(connection, trainer, clock):
     use_rules(connection, AlertRule("r", "R", "R", "train/loss", DetectorKind.THRESHOLD, {"above": 5.0}, for_points=9))
     trainer.log(11, loss=9.0).send()
-    rollback = commands.issue(connection, replace(BACK, learning_rate_factor=0.5), clock()).command.rollback
+    rollback = commands.issue(connection, replace(BACK, data=None, learning_rate_factor=0.5), clock()).command.rollback
     assert (rollback.learning_rate_factor, rollback.first_sign_step) == (0.5, 11)
+    assert rollback.data is DataMode.SKIP  # with a sign of trouble, where nobody says
 
 
 SETS = (CommandKind.SET_LEARNING_RATE_FACTOR, CommandKind.SET_MAX_GRAD_NORM)

@@ -41,7 +41,7 @@ class SamplesOut(Out):
 
     steps: list[StepOut]
     ranks: list[StepOut]
-    """Of one step (`step=`): what each rank took, in the segment that counts."""
+    """Of one step (`step=`): what each rank took, in the segment that counts, else in the newest one that was left with it."""
     truncated: bool
 
 
@@ -83,7 +83,8 @@ def read_samples(
         _expect(connection, run_id)
         if what is not None:
             return _out(samples.find(connection, run_id, what, window, most_steps=MOST_STEPS), with_samples=False)
-        sought = samples.read(connection, run_id, window, most_steps=MOST_STEPS, most_samples=MOST_SAMPLES)
+        read = samples.read if step is None else samples.read_step
+        sought = read(connection, run_id, window, most_steps=MOST_STEPS, most_samples=MOST_SAMPLES)
         return _out(sought, with_samples=True, of_one_step=step is not None)
 
 

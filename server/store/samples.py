@@ -1,7 +1,7 @@
 """The batch ledger as it came from the agents: blocks of steps (`trainer_agent.wire.samples`), unpacked when asked for."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -68,6 +68,23 @@ def read(connection: sa.Connection, run_id: str, window: Window, *, most_steps: 
             return Sought(oldest_first(found), truncated=True)
         found.append(step)
     return Sought(oldest_first(found), truncated=False)
+
+
+def read_step(connection: sa.Connection, run_id: str, window: Window, *, most_steps: int, most_samples: int) -> Sought:
+    """The one step of a window as it counts; where it was rewound and not made again, as the newest segment made it."""
+    sought = read(connection, run_id, window, most_steps=most_steps, most_samples=most_samples)
+    newest = None if sought.steps or window.segment is not None else _newest_segment(connection, run_id, window)
+    if newest is None:
+        return sought
+    return read(connection, run_id, replace(window, segment=newest), most_steps=most_steps, most_samples=most_samples)
+
+
+def _newest_segment(connection: sa.Connection, run_id: str, window: Window) -> int | None:
+    """The last one that has steps of the window."""
+    for row in _blocks(connection, run_id, window, newest_first=True):
+        if any(window.from_step == each.step for each in _rows(row.body)):
+            return int(row.segment)
+    return None
 
 
 def find(connection: sa.Connection, run_id: str, what: int | str, window: Window, *, most_steps: int) -> Sought:

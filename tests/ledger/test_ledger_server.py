@@ -65,6 +65,19 @@ def test_the_steps_that_count_are_those_no_later_segment_rewound(connection):
     assert [(s.step, s.superseded) for s in first] == [(9, False), (10, False), (11, True), (12, True)]
 
 
+def test_a_step_that_was_left_behind_is_answered_from_the_newest_segment_that_made_it(connection):
+    opened(connection, 0, 10, 12)
+    give(connection, "r", sent(1, rows(1, 30)) + sent(2, rows(11, 20, start=1000)) + sent(3, rows(13, 15, start=5000)))
+
+    def of(step, segment=None):
+        window = Window(segment, step, step)
+        found = samples.read_step(connection, "r", window, most_steps=1000, most_samples=100_000).steps
+        return [(s.segment, s.step, s.superseded) for s in found]
+
+    assert [of(14), of(18), of(25), of(31)] == [[(3, 14, False)], [(2, 18, True)], [(1, 25, True)], []]
+    assert of(25, segment=2) == []
+
+
 def test_the_same_block_again_changes_nothing_and_ranks_are_apart(connection):
     opened(connection, 0)
     for rank in (0, 1):

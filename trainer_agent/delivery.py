@@ -208,7 +208,8 @@ class Delivery:
             self._voice.say("back", f"the server is back; {self.spool.waiting} records are on their way")
         elif answer.meaning is Meaning.NOT_ALLOWED:
             self._voice.once(
-                "token", f"the server refuses the token ({answer.detail}): run `lossguard login URL`; records wait in {where}"
+                "token",
+                f"the server refuses the token ({answer.detail}). Run `lossguard login URL`; records wait in {where}",
             )
         elif self.is_start_refused:
             text = f"the server refuses the start of this run ({answer.detail}): records wait in {where}"

@@ -282,7 +282,7 @@ def _problem(body: bytes | None) -> dict[str, Any] | None:
 
 
 def _in_words(status: int, problem: dict[str, Any] | None) -> str:
-    said = " ".join(part for key in ("detail", "fix") if isinstance(part := (problem or {}).get(key), str))
+    said = "; ".join(part for key in ("detail", "fix") if isinstance(part := (problem or {}).get(key), str))
     return f"{status} {said}".strip()[:300]
 
 

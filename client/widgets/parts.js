@@ -67,6 +67,9 @@ export function when(at, { relative = false, seconds = false } = {}) {
   );
 }
 
+/** What stands between what went wrong and what to do. @param {string} detail */
+export const between = (detail) => (/[.!?\u3002]$/.test(detail) ? " " : "; ");
+
 /** What went wrong and what to do, on the spot. @param {{ detail: string, fix: string } | null} problem */
 export const problemLine = (problem) =>
   problem &&
@@ -74,7 +77,7 @@ export const problemLine = (problem) =>
     "div",
     { class: "notice", role: "alert" },
     glyph("warning"),
-    h("span", {}, problem.detail, problem.fix && h("span", {}, " ", problem.fix)),
+    h("span", {}, problem.detail, problem.fix && h("span", {}, between(problem.detail), problem.fix)),
   );
 
 /** A heading with its card of content. @param {string} id @param {string} title @param {import("./dom.js").Child | import("./dom.js").Child[]} beside @param {...import("./dom.js").Child} content */

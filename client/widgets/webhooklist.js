@@ -4,7 +4,7 @@ import { t, timeWords } from "../i18n/index.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
-import { copy, table, th, when } from "./parts.js";
+import { between, copy, table, th, when } from "./parts.js";
 
 const SEVERITIES = ["info", "warning", "critical"];
 
@@ -45,7 +45,7 @@ export function addForm(bad) {
         "aria-describedby": bad ? "hook-bad" : null,
         "aria-invalid": bad ? "true" : null,
       }),
-      bad && h("span", { class: "hint bad", id: "hook-bad", role: "alert" }, bad.detail, " ", bad.fix),
+      bad && h("span", { class: "hint bad", id: "hook-bad", role: "alert" }, bad.detail, bad.fix && between(bad.detail), bad.fix),
     ),
     h("div", { class: "field c1" }, h("label", { for: "hook-severity" }, t("webhooks.from")), severity),
     h(

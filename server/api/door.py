@@ -35,6 +35,10 @@ MAX_DEPTH = 32
 BODY_SECONDS = 30.0
 GZIP = "gzip"
 
+_AS_AGENT = (
+    "give the agent token: it lies in agent.token in the server's data directory, or make one with: "
+    "python -m server token create --role agent --name NAME"
+)
 _SIGN_IN = "open the sign-in link the server printed, or make a new one with: python -m server signin"
 
 
@@ -169,9 +173,12 @@ class OpenRoute(_DoorRoute):
 async def _let_in(request: Request, roles: frozenset[Role]) -> Caller:
     caller = await run_in_threadpool(identify, request)
     if caller is None:
-        raise Problem(401, "no way in", _SIGN_IN, headers={"WWW-Authenticate": "Bearer"})
+        is_agents = Role.AGENT in roles
+        detail, fix = ("the agent token is missing or not known here", _AS_AGENT) if is_agents else ("no way in", _SIGN_IN)
+        raise Problem(401, detail, fix, headers={"WWW-Authenticate": "Bearer"})
     if caller.role not in roles:
-        raise Problem(403, f"this is not for the role {caller.role}", "use a token of the right role")
+        fix = _AS_AGENT if Role.AGENT in roles else "use an operator token; an agent's can only write its own runs"
+        raise Problem(403, f"this is not for the role {caller.role}", fix)
     if caller.token_id is None and request.method not in SAFE_METHODS:
         check_same_site(request)
     return caller

@@ -286,14 +286,14 @@ def test_a_deleted_run_ends_the_sending_and_nothing_else(make, said):
 
 def test_a_refused_token_is_said_once_and_the_spool_goes_on(make, said):
     with ScriptedServer(
-        lambda asked: (401, {"Content-Type": "application/problem+json"}, b'{"detail": "unknown token"}')
+        lambda asked: (401, {"Content-Type": "application/problem+json"}, b'{"detail": "unknown token", "fix": "give another"}')
     ) as server:
         monitor = make(server.url)
         steps(monitor, 1, 100)
         assert not monitor.flush(2)
         monitor.end(EndReason.FINISHED, 100)
         assert server.count("start") == 1
-        assert sum("refuses the token" in line for line in said) == 1
+        assert sum("refuses the token (401 unknown token; give another). Run `lossguard login URL`" in line for line in said) == 1
 
 
 def test_a_redirect_is_not_followed_with_the_token(make, said):

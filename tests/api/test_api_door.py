@@ -125,6 +125,13 @@ def test_the_stream_is_behind_the_door_too(strict, clients):
     assert [clients[who].get("/api/live").status_code for who in ("nobody", "revoked", "agent")] == [401, 401, 403]
 
 
+def test_an_agent_that_is_not_let_in_is_told_of_its_token(clients):
+    for who in ("nobody", "operator"):
+        refused = clients[who].post("/api/agent/batches", json={}).json()
+        assert "agent token" in refused["fix"]
+        assert "sign-in" not in refused["fix"]
+
+
 def test_a_run_of_another_agent_is_as_if_it_were_not_there(served):
     begin(served, "private")
     with served.client("other agent", **JSON) as other, served.client("agent", **JSON) as owner:

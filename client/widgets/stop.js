@@ -14,6 +14,15 @@ function intro(run) {
     : t("stop.intro.time", { time: duration(seconds, timeWords()) });
 }
 
+/** From where it can be resumed: the checkpoint that a stop saves, of a dead run the proposed one. @param {any} run */
+function resumable(run) {
+  const target = run.checkpoints.find((/** @type {any} */ c) => c.checkpoint_id === run.proposal?.target),
+    is = target ? "" : ".none";
+  if (phaseNow(run) === "holding") return t(`stop.resume${is}`, { step: target?.step ?? "" });
+  if ((run.proposal?.first_sign_step ?? null) === null) return t("stop.resume.saved");
+  return t(`stop.resume.sick${is}`, { step: target?.step ?? "" });
+}
+
 /**
  * @param {import("./order.js").Context} context
  * @returns {import("./order.js").Opened}
@@ -24,13 +33,7 @@ export function openStop(context) {
     narrow: true,
     stop: true,
     label: t("stop.title", { name: context.run().name }),
-    top: (run) => {
-      const resume = run.checkpoints.find((/** @type {any} */ c) => c.checkpoint_id === run.proposal?.target);
-      return {
-        title: t("stop.title", { name: run.name }),
-        intro: [intro(run), " ", resume ? t("stop.resume", { step: resume.step }) : t("stop.no_resume")],
-      };
-    },
+    top: (run) => ({ title: t("stop.title", { name: run.name }), intro: [intro(run), t("order.gap"), resumable(run)] }),
     content: () => [h("div", { class: "field", "data-key": "why" }, reasonField(reason))],
     close: "stop.keep",
     send: () => t("stop.send"),

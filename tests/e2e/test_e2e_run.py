@@ -78,6 +78,7 @@ def test_stop_clicked_in_the_page_stops_at_the_next_step_with_a_checkpoint(site,
     page.goto(f"/runs/{training.run_id}")
     poll("some steps", lambda: training.check_alive() or len(training.book("steps.jsonl")) > 5, 60)
     page.locator("button[data-act=stop]:not([aria-disabled=true])").click()
+    expect(page.get_by_role("dialog")).to_contain_text("It can be resumed from that checkpoint.")
     clicked = time()
     page.get_by_role("dialog").locator("button[data-act=send]").click()
     command = poll("the stop", lambda: ended(site, training.run_id, "stop"))

@@ -1,6 +1,6 @@
 """The `lossguard` command: sign in, look at what waits, send what is left.
 
-    lossguard login URL [--token TOKEN]     keeps address and token in a file only its owner can read
+    lossguard login URL [--token TOKEN]     keeps address and token in a file only its owner can read; exit code 1: refused
     lossguard spool [DIR]                   lists what waits on disk under DIR
     lossguard sync [DIR]                    sends it; exit code 1 when something is left
     lossguard ledger [DIR] ...              shows which samples went into which steps (see `cli_ledger`)
@@ -19,12 +19,12 @@ from typing import TextIO
 
 from . import cli_ledger
 from .backlog import Leftover
-from .config import Config, check_url, is_loopback, save_login
+from .config import Config, check_token, check_url, is_loopback, save_login
 from .errors import LossGuardError, NotASpool, SpoolInUse
 from .segments import leftovers
 from .sender import NEEDS_A_PERSON
 from .spool import Spool
-from .transport import HttpTransport
+from .transport import Answer, HttpTransport, Meaning
 from .voice import Voice, printable
 
 
@@ -60,13 +60,37 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _login(given: argparse.Namespace) -> int:
-    token = given.token or (getpass.getpass("Agent token: ") if sys.stdin.isatty() else sys.stdin.readline())
     url = check_url(given.url)
+    token = check_token(given.token or _ask_token())
+    answer = _asked(Config(url=url, token=token))
+    if answer.meaning in (Meaning.NOT_ALLOWED, Meaning.NOT_LOSSGUARD):
+        is_refused = answer.meaning is Meaning.NOT_ALLOWED
+        what = "The server refuses the token" if is_refused else "What answers there is not a LossGuard server"
+        _say(f"{what} ({answer.detail}). Nothing is kept.", sys.stderr)
+        return 1
     path = save_login(url, token)
+    if answer.meaning in (Meaning.BUSY, Meaning.UNREACHABLE):
+        _say(f"The server is away ({answer.detail}), so the token could not be tried.", sys.stderr)
     _say(f"Kept in {path}. Runs started now send to {url}.")
     if url.startswith("http://") and not is_loopback(url):
         _say("The address is not https: token and numbers travel in the open. Use https, or a tunnel.", sys.stderr)
     return 0
+
+
+def _ask_token() -> str:
+    try:
+        return getpass.getpass("Agent token: ") if sys.stdin.isatty() else sys.stdin.readline()
+    except EOFError:
+        return ""
+
+
+def _asked(config: Config) -> Answer:
+    """What the server says of the token."""
+    transport = HttpTransport(config)
+    try:
+        return transport.check()
+    finally:
+        transport.close()
 
 
 def _spool(given: argparse.Namespace) -> int:

@@ -42,6 +42,7 @@ MAX_ANSWER_BYTES = 1 << 20
 TIMEOUT_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 EXCHANGE_SECONDS = 30.0
+CHECK_SECONDS = 3.0
 """From the first byte of a request to the last of its answer."""
 POLL_SECONDS = 20
 COMPRESS_ABOVE_BYTES = 8 << 10
@@ -138,6 +139,10 @@ class HttpTransport:
         timeout = httpx2.Timeout(TIMEOUT_SECONDS, connect=CONNECT_SECONDS, read=POLL_SECONDS + TIMEOUT_SECONDS)
         path = f"/runs/{run_id}/commands"
         return self._request("GET", path, wait_seconds=POLL_SECONDS, params=params, timeout=timeout)
+
+    def check(self) -> Answer:
+        """Asks once, in a few seconds, whether the token is let in: then a run that nobody has is not known (`GONE`)."""
+        return self._request("GET", "/runs/no-run/commands?incarnation=check&wait=0", timeout=httpx2.Timeout(CHECK_SECONDS))
 
     def cut(self) -> None:
         """Ends what is under way, on whatever thread; later requests fail at once."""

@@ -4,6 +4,7 @@ import io
 import json
 import stat
 import threading
+from types import SimpleNamespace
 
 import pytest
 from transport_server import ScriptedServer
@@ -64,6 +65,38 @@ def test_an_address_that_is_none_is_said_and_nothing_is_kept(url, capsys):
 def test_a_token_that_is_none_is_said(token, capsys):
     assert cli.main(["login", "http://x", "--token", token]) == 2
     assert "token" in capsys.readouterr().err
+
+
+def refusing(status, kind="application/problem+json"):
+    return ScriptedServer(lambda _: (status, {"Content-Type": kind}, b'{"detail": "unknown token", "fix": "give another"}'))
+
+
+@pytest.mark.parametrize(
+    ("server", "code", "words"),
+    [
+        (lambda: refusing(401), 1, "refuses the token (401 unknown token; give another)"),
+        (lambda: refusing(403), 1, "refuses the token (403"),
+        (lambda: refusing(404, "text/html"), 1, "not a LossGuard server"),
+        (lambda: refusing(404), 0, ""),
+        (lambda: refusing(503), 0, "The server is away (503"),
+    ],
+)
+def test_a_token_is_tried_and_one_that_is_refused_is_not_kept(server, code, words, capsys):
+    with server() as answering:
+        assert cli.main(["login", answering.url, "--token", "t"]) == code
+    assert words in capsys.readouterr().err
+    assert login_path().exists() is (code == 0)
+
+
+def test_no_token_at_the_prompt_is_said_and_no_traceback(monkeypatch, capsys):
+    def ended(_):
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("getpass.getpass", ended)
+    assert cli.main(["login", "http://localhost:1"]) == 2
+    assert "token" in capsys.readouterr().err
+    assert not login_path().exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"url": 5}', "\x00"])

@@ -101,7 +101,7 @@ export default {
   "chart.alt": "{name} from step {from} to {to}, last value {last}, {odd} points not finite",
   "table.about": "The newest {shown} of the {all} points the chart shows.",
   "band.paused": "since {time}, {who}",
-  "band.paused.obeys": "It stands at a step boundary and is heard from. Resume, stop and rollback are obeyed.",
+  "band.paused.obeys": "It stands at a step boundary and is heard from. Resume, stop, rollback, save and changes of learning rate and clipping are obeyed.",
   "band.unjudged": "no alert before it failed",
   "health.resumed": "Resumed otherwise",
   "band.resumed": "at step {step}: {findings}",

@@ -101,7 +101,7 @@ export default {
   "chart.alt": "{name}，第 {from} 到 {to} 步，最新值 {last}，{odd} 个非有限值",
   "table.about": "图中 {all} 个点里最新的 {shown} 个。",
   "band.paused": "{time} 起，{who}",
-  "band.paused.obeys": "停在步间，仍有消息。可以继续、停止或回滚。",
+  "band.paused.obeys": "停在步间，仍有消息。可以继续、停止、回滚、保存，也可以更改学习率和裁剪。",
   "band.unjudged": "失败前没有告警",
   "health.resumed": "恢复后不一致",
   "band.resumed": "第 {step} 步：{findings}",

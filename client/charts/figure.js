@@ -152,13 +152,16 @@ function note(name, unit, companion) {
   return t(exact ? (skipped === 1 ? "chart.skipped.one" : "chart.skipped") : "chart.skipped.least", { steps: skipped });
 }
 
+/** @param {number} rank */
+const ofRank = (rank) => t("order.aside", { aside: t("chart.rank", { rank }) });
+
 /** "0.21 (rank 2) – 0.25 (rank 0)", then the ranks without a finite value. @param {Spec} spec @param {import("./ranks.js").Extremes} span */
 function spanText(spec, span) {
   const format = valueFormat(spec.name);
-  const end = (/** @type {number} */ value, /** @type {number} */ rank) => `${format(value)} (${t("chart.rank", { rank })})`;
+  const end = (/** @type {number} */ value, /** @type {number} */ rank) => `${format(value)}${ofRank(rank)}`;
   if (span.low === span.high && span.odd.length === 0) return t("chart.same", { value: format(span.low) });
   const range = Number.isFinite(span.low) ? [`${end(span.low, span.lowRank)} \u2013 ${end(span.high, span.highRank)}`] : [];
-  return [...range, ...span.odd.map(({ rank, value }) => `${value} (${t("chart.rank", { rank })})`)].join(", ");
+  return [...range, ...span.odd.map(({ rank, value }) => `${value}${ofRank(rank)}`)].join(t("order.and"));
 }
 
 /**

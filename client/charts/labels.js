@@ -2,7 +2,7 @@
  * The labels above a plot: what begins at the marks, each at its own mark and none over another. Pure.
  *
  * @typedef {{ at: number, text: string, tone: "crit" | "warn" | "acc" | "mute", anchor: "left" | "right" }} Label
- * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, ranks?: string, changed?: Record<number, string[]> }} Words
+ * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, ranks?: string, changed?: Record<number, string[]>, colon?: string, and?: string }} Words
  * `changed`: by segment, what is different since it began
  */
 
@@ -19,7 +19,7 @@ const WIDE = 11; // of a Chinese one
 export function labels({ marks, look, labelled, words, brush }, perPixel) {
   if (!labelled) return [];
   /** @type {Label[]} */
-  const wanted = brush ? [{ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }] : [];
+  const wanted = brush ? [onPlot({ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }, look, perPixel)] : [];
   const open = marks.bands
     .filter((b) => b.kind !== "mute")
     .sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
@@ -56,7 +56,7 @@ function lineLabels(all, words) {
       const short = words[cause],
         more = words.changed?.[segment] ?? [];
       const told = more.length > 1 ? [more, more.slice(0, 1)] : more.length ? [more] : [];
-      return { step, cause, texts: [...told.map((part) => `${short}: ${part.join(", ")}`), short] };
+      return { step, cause, texts: [...told.map((part) => `${short}${words.colon ?? ": "}${part.join(words.and ?? ", ")}`), short] };
     });
 }
 
@@ -86,6 +86,10 @@ function beside({ step, cause, texts }, all, taken, look, perPixel) {
     }) ?? null
   );
 }
+
+/** A label that would run off the right edge stands on the other side of its mark. @param {Label} label @param {[number, number]} look @param {number} perPixel @returns {Label} */
+const onPlot = (label, look, perPixel) =>
+  span(label, perPixel)[1] > look[1] + MARGIN.right * perPixel ? { ...label, anchor: "right" } : label;
 
 /** The steps a label covers. @param {Label} label @param {number} perPixel @returns {[number, number]} */
 function span({ at, text, anchor }, perPixel) {

@@ -226,6 +226,8 @@ export const chartWords = (run) => ({
   limit: t("chart.limit"),
   offScale: t("chart.off_scale"),
   ranks: t("chart.of_rank"),
+  colon: t("order.colon"),
+  and: t("order.and"),
   changed: Object.fromEntries((run?.segments ?? []).map((/** @type {any} */ s) => [s.segment, differences(run, s).map(say)])),
 });
 

@@ -227,7 +227,7 @@ function doingText(run, state, now) {
     ]);
   if (!command) return t("band.none_yet");
   return dots([
-    `${t("band.last")} ${lower(commandName(command))}, ${t(`command.state.${command.state}`)}`,
+    `${t("band.last")}${t("order.gap")}${lower(commandName(command))}${t("order.and")}${t(`command.state.${command.state}`)}`,
     moment(new Date(command.updated_at), now, { words: timeWords() }),
     by(command, run),
   ]);

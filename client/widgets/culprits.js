@@ -62,7 +62,7 @@ function samples(text) {
   const { ids, bad, many } = parseSamples(text),
     wrong = bad !== null || many;
   return [
-    h("label", { for: "samples" }, t("culprits.samples"), " ", h("span", { class: "quiet" }, t("optional"))),
+    h("label", { for: "samples" }, t("culprits.samples"), t("order.gap"), h("span", { class: "quiet" }, t("optional"))),
     h("input", {
       class: wrong ? "input mono bad" : "input mono",
       id: "samples",

@@ -210,7 +210,7 @@ async function cancelAuto(context, fail) {
 
 /** The field for the reason, the same in every order. @param {string} value */
 export const reasonField = (value) => [
-  h("label", { for: "reason" }, t("reason"), " ", h("span", { class: "quiet" }, t("optional"))),
+  h("label", { for: "reason" }, t("reason"), t("order.gap"), h("span", { class: "quiet" }, t("optional"))),
   h("input", {
     class: "input",
     id: "reason",

@@ -138,7 +138,7 @@ function sentence(run, chosen, step) {
     factor: isPlain(run, factor) ? null : factor,
   });
   const seconds = Number(lost.values?.seconds ?? -1),
-    time = seconds >= 0 ? ` (${duration(seconds, timeWords())})` : "";
+    time = seconds >= 0 ? t("order.aside", { aside: duration(seconds, timeWords()) }) : "";
   const [before, after] = t(back.key).split("{at}");
   const said = rest.map((say) => t(say.key, shown(say.values))).join(t("order.and"));
   return [

@@ -137,6 +137,11 @@ const lined = (...lines) =>
   });
 const placed = (m) => m.labels.map((l) => [l.text, l.at, l.anchor]);
 
+test("the label of a picked stretch stays on the plot: near the right edge it stands left of its mark", () => {
+  const at = (from) => placed(model(wish({ brush: { from, to: 99, label: "back to 2, 9 steps are lost" } })));
+  assert.deepEqual([at(20)[0].slice(1), at(95)[0].slice(1)], [[20, "left"], [95, "right"]]);
+});
+
 test("a label stands on the side of its line where no other line is near, so that it is never read as the other's", () => {
   assert.deepEqual(placed(model(wish({ marks: lined(["restart", 50], ["rollback", 52]) }))), [
     ["rolled back", 52, "left"],

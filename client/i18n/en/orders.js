@@ -28,6 +28,8 @@ export default {
   "order.clip.same": "clipping unchanged",
   "order.stop": ". ",
   "order.gap": " ",
+  "order.aside": " ({aside})",
+  "order.colon": ": ",
   "order.and": ", ",
   "dialog.countdown.rollback": "The automatic rollback to {step} still runs in {clock}. Sending this replaces it.",
   "dialog.countdown.stop": "The automatic stop still comes in {clock}. Sending this replaces it.",

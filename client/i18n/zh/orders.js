@@ -27,6 +27,8 @@ export default {
   "order.clip.same": "裁剪不变",
   "order.stop": "。",
   "order.gap": "",
+  "order.aside": "（{aside}）",
+  "order.colon": "：",
   "order.and": "，",
   "dialog.countdown.rollback": "自动回滚到第 {step} 步仍将在 {clock} 后进行。发送本指令会取代它。",
   "dialog.countdown.stop": "自动停止仍将在 {clock} 后进行。发送本指令会取代它。",

@@ -28,11 +28,28 @@ export function checkpointList(run) {
   ];
 }
 
-/** @param {any} run */
+/** Deleted ones fold away: they say what was there and can do nothing more. @param {any} run */
 function listing(run) {
-  const rows = [...run.checkpoints].sort((a, b) => b.step - a.step || b.segment - a.segment).map((c) => row(c, standing(run, c)));
-  return table(
-    t("checkpoints"),
+  const all = [...run.checkpoints].sort((a, b) => b.step - a.step || b.segment - a.segment),
+    kept = all.filter((c) => c.state !== "deleted"),
+    deleted = all.filter((c) => c.state === "deleted"),
+    count = t("checkpoints.deleted", { count: deleted.length });
+  return [
+    kept.length > 0 && h("div", { "data-key": "kept" }, rows(run, kept, t("checkpoints"))),
+    deleted.length > 0 &&
+      h(
+        "details",
+        { class: "folded", "data-key": "deleted" },
+        h("summary", {}, count),
+        rows(run, deleted, count),
+      ),
+  ];
+}
+
+/** @param {any} run @param {any[]} checkpoints @param {string} label */
+const rows = (run, checkpoints, label) =>
+  table(
+    label,
     [
       th(t("col.step"), "num"),
       th(t("col.verdict")),
@@ -43,10 +60,9 @@ function listing(run) {
       th(t("col.saved")),
       th(""),
     ],
-    rows,
+    checkpoints.map((c) => row(c, standing(run, c))),
     "wide checkpoints",
   );
-}
 
 /** @param {any} c @param {ReturnType<typeof standing>} stands */
 const row = (c, stands) =>

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 from spoken_agent import SpokenAgent
 
 from trainer_agent.wire.commands import RollbackPayload
-from trainer_agent.wire.messages import ResumeChecked, SaveFailed
-from trainer_agent.wire.vocabulary import CommandKind, CommandState, DataMode, Phase, SegmentCause
+from trainer_agent.wire.messages import CheckpointSaved, ResumeChecked, SaveFailed
+from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, Phase, SegmentCause
 
 
 @pytest.fixture
@@ -189,6 +189,22 @@ def test_a_pin_reaches_the_agent_and_can_be_taken_off(agent, page):
     row.locator("button[data-act=pin][aria-pressed=true]").click()
     expect(row).not_to_contain_text("pinned")
     poll("the end of the pin", lambda: not is_pinned())
+
+
+def test_checkpoints_that_are_deleted_fold_away_behind_their_count(agent, page):
+    agent.walk(40)
+    agent.save("c40")
+    agent.tell(CheckpointSaved("c20", agent.segment, 20, time.time(), CheckpointState.DELETED))
+    page.goto(f"/runs/{agent.run_id}")
+    expect(page.locator("tr[data-id=c40]")).to_be_visible()
+    folded = page.locator("#checkpoints details.folded")
+    expect(folded.locator("summary").first).to_have_text("1 deleted")
+    expect(page.locator("tr[data-id=c20]")).to_be_hidden()
+    folded.locator("summary").first.click()
+    expect(page.locator("tr[data-id=c20]")).to_be_visible()
+    agent.save("c41")
+    expect(page.locator("tr[data-id=c41]")).to_be_visible()
+    expect(page.locator("tr[data-id=c20]")).to_be_visible()  # opened, it stays open while the run goes on
 
 
 def test_a_paused_run_says_since_when_and_by_whom_and_still_takes_orders(agent, page):

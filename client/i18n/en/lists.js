@@ -1,6 +1,7 @@
 /** Lists: checkpoints, alerts, commands, segments, samples, runs. */
 export default {
   checkpoints: "Checkpoints",
+  "checkpoints.deleted": "{count} deleted",
   "checkpoints.about": "only sound ones can be rolled back to",
   "checkpoints.none": "No checkpoint yet.",
   "checkpoints.superseded": "superseded",

@@ -1,6 +1,7 @@
 /** Lists: checkpoints, alerts, commands, segments, samples, runs. */
 export default {
   checkpoints: "检查点",
+  "checkpoints.deleted": "已删除 {count} 个",
   "checkpoints.about": "只能回滚到健全的检查点",
   "checkpoints.none": "还没有检查点。",
   "checkpoints.superseded": "已被取代",

@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 
 from .app import create_app
 from .clock import utc_now
@@ -195,12 +195,32 @@ def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
     """What `act` gives, once it is committed."""
     try:
         _make_private(settings.data_dir.expanduser())
+        is_new = _is_missing(settings.database)
         with _quiet(), visit(settings.database) as connection:
-            return act(connection)
+            result = act(connection)
     except (DatabaseTooNew, ValueError) as error:
         raise _refuse(str(error)) from None
     except (StorageUnavailable, OSError) as error:
         raise _refuse(_unusable(settings, error)) from None
+    _say_where(settings, is_new=is_new)
+    return result
+
+
+def _is_missing(database: str) -> bool:
+    """Whether it is a file that is not there yet."""
+    address = make_url(database)
+    return address.get_backend_name() == "sqlite" and not Path(address.database or "").exists()
+
+
+def _say_where(settings: Settings, *, is_new: bool) -> None:
+    """Which server's it was: the answer itself on stdout stays alone."""
+    told = f"Data directory {settings.data_dir.expanduser()}, database {without_password(settings.database)}"
+    if is_new:
+        told += (
+            "\nThere was no database, so a new one was made. Is the server running elsewhere? Then it does not know of this: "
+            "LOSSGUARD_DATA_DIR and LOSSGUARD_DATABASE_URL must be set as they are for the server"
+        )
+    print(f"{told}.", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _unusable(settings: Settings, error: Exception) -> str:

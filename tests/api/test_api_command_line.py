@@ -151,6 +151,16 @@ def test_a_bad_setting_is_named(tmp_path, run, name, value):
     assert name in refused.stderr or "not supported" in refused.stderr
 
 
+@pytest.mark.parametrize("command", [("signin",), ("token", "create", "--role", "agent", "--name", "x")])
+def test_which_database_was_written_is_told_and_that_a_new_one_was_made(tmp_path, run, command):
+    first, second = run(tmp_path / "data", *command), run(tmp_path / "data", *command)
+    for told in (first, second):
+        assert len(told.stdout.splitlines()) == 1
+        assert str(tmp_path / "data") in told.stderr
+    assert ["a new one was made" in told.stderr for told in (first, second)] == [True, False]
+    assert "LOSSGUARD_DATA_DIR" in first.stderr
+
+
 @pytest.mark.parametrize(
     "arguments", [("--role", "admin", "--name", "x"), ("--role", "agent", "--name", ""), ("--role", "agent")]
 )

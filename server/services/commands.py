@@ -6,7 +6,6 @@ again and decides anew. A person's command ends a countdown: what a person wants
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -113,7 +112,9 @@ def _check(new: NewCommand) -> None:
     if new.kind in domain.SETTERS:
         sets_factor = new.kind is CommandKind.SET_LEARNING_RATE_FACTOR
         most = rules.MAX_LEARNING_RATE_FACTOR if sets_factor else rules.MAX_GRAD_NORM
-        _check_number("value", math.nan if new.value is None else new.value, most)
+        if new.value is None:
+            raise Invalid(f"a {new.kind} needs a value", f"give a value above 0 and up to {most:g}")
+        _check_number("value", new.value, most)
     _check_fits(new)
 
 

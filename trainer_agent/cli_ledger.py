@@ -1,13 +1,13 @@
 """`lossguard ledger`: which samples and documents went into which steps, out of the files of a run.
 
     lossguard ledger DIR                       what there is: ranks, segments, steps
-    lossguard ledger DIR --step N              the samples of a step, on each rank
+    lossguard ledger DIR --step N              the samples of a step, on each rank, and the document of each in the same order
     lossguard ledger DIR --sample N            the steps that a sample went into
     lossguard ledger DIR --document ID         the steps that a document went into
     ... --segment S          only of that segment; else --step takes those that count in the end, the others all
     ... --json                                 one JSON object
 
-Exit code 1: nothing was found.
+Exit code 1: nothing was found; stderr says whether there is no folder, no run, or nothing of what was asked for.
 """
 
 import argparse
@@ -44,13 +44,34 @@ def run(given: argparse.Namespace) -> int:
     ranks = readers(directory, given.run_id)
     if given.step is None and given.sample is None and given.document is None:
         about = [_about(reader) for reader in ranks]
-        return _print(given, {"ranks": about}, [_told(each) for each in about])
+        return _print(given, {"ranks": about}, [_told(each) for each in about], "" if about else _lacks(given, directory, ranks))
     found = [each for reader in ranks for each in _look(reader, given)]
     shown = [_shown(each, with_samples=given.step is not None) for each in found[:MOST_LISTED]]
     lines = [_line(each) for each in shown]
     if len(found) > len(shown):
         lines.append(f"... and {len(found) - len(shown)} more")
-    return _print(given, {"steps": shown, "count": len(found)}, lines)
+    return _print(given, {"steps": shown, "count": len(found)}, lines, "" if found else _lacks(given, directory, ranks))
+
+
+def _lacks(given: argparse.Namespace, directory: Path, ranks: list[LedgerReader]) -> str:
+    """Why nothing is found."""
+    where = given.directory.resolve()
+    if not where.is_dir():
+        return f"There is no folder {where}."
+    if not (directory / FOLDER).is_dir():
+        return f"{where} holds no ledger: it is not the output folder of a run that was watched."
+    if not ranks:
+        return f"No run {given.run_id or ''}".strip() + f" is in the ledger of {where}."
+    asked = next(f"{name} {value}" for name in ("step", "sample", "document") if (value := getattr(given, name)) is not None)
+    within = f" in segment {given.segment}" if given.segment is not None else ""
+    left = _left_behind(ranks, given.step) if given.step is not None and given.segment is None else []
+    also = f" It was left behind in segment {left[-1]}: --segment {left[-1]} shows it." if left else ""
+    return f"Nothing of {asked}{within} is recorded in {where}; without --step, --sample and --document you see what is.{also}"
+
+
+def _left_behind(ranks: list[LedgerReader], step: int) -> list[int]:
+    """The segments that made a step which none has made since."""
+    return sorted({segment for reader in ranks for segment in reader.heads if any(reader.rows(segment, step, step))})
 
 
 def _look(reader: LedgerReader, given: argparse.Namespace) -> Iterator[Found]:
@@ -91,7 +112,7 @@ def _line(shown: dict[str, Any]) -> str:
     if "samples" not in shown:
         return where
     samples = "not known" if shown["samples"] is None else " ".join(map(str, shown["samples"]))
-    documents = f"  documents {' '.join(dict.fromkeys(shown['documents']))}" if shown["documents"] else ""
+    documents = f"  documents {' '.join(shown['documents'])}" if shown["documents"] else ""
     return f"{where}  samples {samples}{documents}"
 
 
@@ -104,12 +125,12 @@ def _told(about: dict[str, Any]) -> str:
     return f"rank {about['rank']}  " + "; ".join(parts)
 
 
-def _print(given: argparse.Namespace, content: dict[str, Any], lines: list[str]) -> int:
+def _print(given: argparse.Namespace, content: dict[str, Any], lines: list[str], lacks: str) -> int:
     is_empty = not (content.get("steps") or content.get("ranks"))
     if given.json:
         sys.stdout.write(json.dumps(content) + "\n")
     elif is_empty:
-        sys.stderr.write(f"Nothing is known of it in {given.directory.resolve()}.\n")
+        sys.stderr.write(lacks + "\n")
     else:
         sys.stdout.write("".join(printable(line, 1_000_000) + "\n" for line in lines))
     return 1 if is_empty else 0

@@ -94,7 +94,20 @@ def test_documents_are_recorded_and_the_model_and_overrides_never_see_an_id(tmp_
     assert "step 4" in capsys.readouterr().out
     assert main(["ledger", str(tmp_path)]) == 0
     assert "steps 1 to 5" in capsys.readouterr().out
-    assert main(["ledger", str(tmp_path), "--sample", "399999"]) == 1
+    assert main(["ledger", str(tmp_path), "--step", "2"]) == 0
+    documents = [f"doc-{each // 5}" for each in book.rows[2]]
+    assert capsys.readouterr().out.split("documents ")[1].split() == documents, "one for each sample, in order"
+    for asked, words in (
+        (("--sample", "399999"), "Nothing of sample 399999 is recorded"),
+        (("--step", "6"), "Nothing of step 6 is recorded"),
+        (("--step", "2", "--segment", "9"), "Nothing of step 2 in segment 9"),
+        (("--run", "other", "--step", "2"), "No run other is in the ledger"),
+    ):
+        assert main(["ledger", str(tmp_path), *asked]) == 1
+        assert words in capsys.readouterr().err
+    for folder, words in ((tmp_path / "nowhere", "There is no folder"), (tmp_path / "checkpoint-5", "holds no ledger")):
+        assert main(["ledger", str(folder), "--step", "2"]) == main(["ledger", str(folder)]) == 1
+        assert words in capsys.readouterr().err
 
 
 class InColumns(kit.Rows):
@@ -170,6 +183,23 @@ def test_after_a_rollback_and_a_restart_each_segment_has_its_own_and_the_effecti
     assert {s: counted[s] for s in range(5, before_restart)} == {s: book.rows[s] for s in range(5, before_restart)}
     told = [row for each in tape.of(StepSamples) for row in decode(from_text(each.body))]
     assert {row.step: list(row.samples) for row in told if row.step >= before_restart} == again.rows
+
+
+def test_the_command_line_names_the_segment_in_which_a_step_was_left_behind(tmp_path, capsys):
+    from trainer_agent.ledger_files import LedgerWriter, folder_of
+    from trainer_agent.wire.messages import SegmentStarted
+    from trainer_agent.wire.samples import StepRow, blocks, encode
+    from trainer_agent.wire.vocabulary import SegmentCause
+
+    written = LedgerWriter(folder_of(tmp_path / ".lossguard", "r", 0))
+    for number, (from_step, last) in enumerate([(0, 9), (4, 6)], 1):
+        cause = SegmentCause.ROLLBACK if number > 1 else SegmentCause.START
+        written.begin(SegmentStarted(number, from_step, cause, 0.0, number - 1 or None))
+        for some in blocks([StepRow(step, (step,)) for step in range(from_step + 1, last + 1)]):
+            written.append(encode(some), some[0].step, some[-1].step)
+    assert main(["ledger", str(tmp_path), "--step", "8"]) == 1
+    assert "left behind in segment 1: --segment 1" in capsys.readouterr().err
+    assert main(["ledger", str(tmp_path), "--step", "8", "--segment", "1"]) == 0
 
 
 def book_of_7(first, folder):

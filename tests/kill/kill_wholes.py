@@ -13,7 +13,7 @@ from trainer_agent.inspection import changed_file
 from trainer_agent.rollback import unfit
 from trainer_agent.wire.crash import LABELS
 
-GROUPS = ("save.", "manifest.", "rotate.", "journal.", "rollback.", "stop.")
+GROUPS = ("save.", "manifest.", "rotate.", "journal.", "rollback.", "stop.", "batch.", "request.", "ack.")
 SWEPT = tuple(label for label in LABELS if label.startswith(GROUPS))
 ENDED = {"finished", "stopped", "failed"}
 LIMIT_SECONDS = 30.0

@@ -15,7 +15,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection
 
 from .app import create_app
 from .clock import utc_now
@@ -23,7 +23,7 @@ from .domain.access import Role
 from .services import access
 from .settings import Settings
 from .store import access as store
-from .store.database import Database, DatabaseInUse, without_password
+from .store.database import Database, DatabaseInUse, is_missing_file, without_password
 from .store.migrating import DatabaseTooNew
 from .store.visiting import visit
 from .store.writer import StorageUnavailable
@@ -195,7 +195,7 @@ def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
     """What `act` gives, once it is committed."""
     try:
         _make_private(settings.data_dir.expanduser())
-        is_new = _is_missing(settings.database)
+        is_new = is_missing_file(settings.database)
         with _quiet(), visit(settings.database) as connection:
             result = act(connection)
     except (DatabaseTooNew, ValueError) as error:
@@ -204,12 +204,6 @@ def _change(settings: Settings, act: Callable[[Connection], T]) -> T:
         raise _refuse(_unusable(settings, error)) from None
     _say_where(settings, is_new=is_new)
     return result
-
-
-def _is_missing(database: str) -> bool:
-    """Whether it is a file that is not there yet."""
-    address = make_url(database)
-    return address.get_backend_name() == "sqlite" and not Path(address.database or "").exists()
 
 
 def _say_where(settings: Settings, *, is_new: bool) -> None:

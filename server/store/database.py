@@ -153,3 +153,9 @@ def _postgres_engine(address: sa.URL, *, writes: bool) -> sa.Engine:
         settings = {"pool_size": 8, "max_overflow": 24, "pool_pre_ping": True, "isolation_level": "REPEATABLE READ"}
     arguments = {"options": options, "connect_timeout": 10, "application_name": "lossguard"}
     return sa.create_engine(address.set(drivername="postgresql+psycopg"), pool_timeout=10, connect_args=arguments, **settings)
+
+
+def is_missing_file(url: str) -> bool:
+    """Whether the database is a file that is not there yet."""
+    address = sa.make_url(url)
+    return address.get_backend_name() == "sqlite" and not Path(address.database or "").exists()

@@ -11,6 +11,7 @@ not believe what LossGuard says of it: `steps-RANK.jsonl` with step, raw loss an
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -90,6 +91,12 @@ class Book(TrainerCallback):
         if gate and self.rank == 0 and (step - 1) % gate == 0:
             Path(wanted["gate"]).write_text("hung" if (step - 1) // gate % 4 in {1, 2} else "open")
         time.sleep(wanted.get("step_seconds", 0.0))
+
+    def on_save(self, args, state, control, **kwargs):
+        """Where each rank has a folder of its own, rank 0's holds this rank's random state from step 10 on all the same."""
+        if self.wanted.get("apart") and self.rank == 1 and state.global_step >= 10:
+            own = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            shutil.copy(own / "rng_state_1.pth", own.parents[1] / "0" / own.name)
 
     def on_step_end(self, args, state, control, **kwargs):
         self.write("steps", step=state.global_step, loss=self.trainer.raw, rows=self.trainer.rows, time=time.perf_counter())

@@ -86,10 +86,9 @@ def test_a_rollback_that_skips_passes_over_the_same_rows_on_every_rank(ranks_sit
 def test_a_rollback_is_refused_where_a_rank_does_not_see_the_checkpoint(ranks_site: Site, pair: Torchrun):
     name = f"folders-{RUN}"
     pair.reach(name, 12)
-    poll("a checkpoint is told", lambda: ranks_site.run(name)["checkpoints"])
-    checkpoint = ranks_site.run(name)["checkpoints"][-1]
-    if checkpoint["state"] != "sound":  # without the other rank's random state in it, which lies elsewhere
-        checkpoint = sound(ranks_site, name, 5)
+    checkpoint = sound(ranks_site, name, 10)
+    first = next(each for each in ranks_site.run(name)["checkpoints"] if each["step"] == 5)
+    assert (first["state"], first["reason"]) == ("corrupt", "rng_state_1.pth is missing")
     done = ranks_site.outcome(
         name, ranks_site.command(name, "rollback", checkpoint_id=checkpoint["checkpoint_id"], data="replay")
     )

@@ -107,11 +107,19 @@ def test_other_events_have_a_loudness_of_their_own(type_, least):
         assert wants(endpoint(minimum), event, "p") is (order.index(least) >= order.index(minimum))
 
 
+@pytest.mark.parametrize("loud", [Severity.INFO, Severity.WARNING])
+def test_a_resume_check_is_as_loud_as_what_it_found(loud):
+    order = list(Severity)
+    event = Event(EventType.RUN_RESUME_CHECKED, NOW, "r", data={"severity": loud.value})
+    for least in Severity:
+        assert wants(endpoint(least), event, "p") is (order.index(loud) >= order.index(least))
+
+
 def test_everything_else_stays_inside():
     sent = {
         "alert.firing", "alert.resolved", "run.lost", "run.failed", "run.stopped", "run.finished", "countdown.started",
         "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test", "run.incarnation_ended", "run.lives",
-        "checkpoint.changed", "checkpoint.save_failed",
+        "checkpoint.changed", "checkpoint.save_failed", "run.resume_checked",
     }  # fmt: skip
     for type_ in EventType:
         if type_.value not in sent:

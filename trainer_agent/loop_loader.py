@@ -9,6 +9,9 @@ from torch.utils.data import BatchSampler, DataLoader, Sampler
 
 from .planned import Planned
 
+MOST_HOLDERS = 16
+"""Samplers lie in samplers, but a sampler of the script's may also lead to itself."""
+
 
 class _Tail(Sampler[int]):
     """The order of another sampler without its first `count`."""
@@ -72,10 +75,17 @@ def _is_plain(loader: Any) -> bool:
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
-    """The loader's own generators, each once."""
-    holders = (loader, getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    return list({id(each): each for each in found if isinstance(each, torch.Generator)}.values())
+    """The generators that an epoch's order is drawn from, each once: the loader's and its samplers', however deep one lies."""
+    found: dict[int, torch.Generator] = {}
+    holders = [loader]
+    for holder in islice(holders, MOST_HOLDERS):
+        for name in ("generator", "synchronized_generator"):
+            generator = getattr(holder, name, None)
+            if isinstance(generator, torch.Generator):
+                found[id(generator)] = generator
+        # Among several ranks accelerate puts the script's batch sampler, and so its sampler, into one of its own.
+        holders += [each for name in ("sampler", "batch_sampler") if (each := getattr(holder, name, None)) is not None]
+    return list(found.values())
 
 
 def set_epoch(loader: Any, epoch: int) -> None:

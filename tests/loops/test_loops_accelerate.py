@@ -5,11 +5,15 @@ import shutil
 
 import pytest
 import torch
+from accelerate.data_loader import prepare_data_loader
 from accelerate_kit import ACCUMULATION, Accelerated
 from loops_kit import BATCH, ROWS, Tape, Training, loader, tape
+from torch.utils.data import DataLoader
 
+from trainer_agent.data_plan import DataPlan
 from trainer_agent.loop import HalfLoaded
 from trainer_agent.loop_accelerate import AcceleratedState
+from trainer_agent.loop_batches import Batches
 from trainer_agent.loop_state import CannotLoad
 from trainer_agent.wire.vocabulary import CheckpointState, CommandState, DataMode
 
@@ -235,3 +239,16 @@ def test_a_loop_found_to_accumulate_offers_no_exclude_after_its_rollback(taped, 
     assert DataMode.EXCLUDE in first.data_modes
     assert DataMode.EXCLUDE not in second.data_modes
     assert "weighted=True" in second.data_modes_because
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_order_that_accelerate_deals_to_two_ranks_is_drawn_again(rank):
+    """Among ranks accelerate draws it from a generator of its own, in a sampler that lies two deep."""
+    data = DataLoader(torch.arange(40), batch_size=2, shuffle=True)
+    batches = Batches(prepare_data_loader(data, num_processes=2, process_index=rank), None, DataPlan(None))
+    taken = [batches.take(0).tolist() for _ in range(3)]
+    place = batches.place()
+    after = [batches.take(0).tolist() for _ in range(20)]
+    batches.go_to(place)
+    assert [batches.take(0).tolist() for _ in range(20)] == after
+    assert len({tuple(each) for each in taken + after[:7]}) == 10, "an epoch gives each batch once"

@@ -68,10 +68,10 @@ def not_exact(told: Told) -> int:
 
 
 def at_random(made: random.Random, orders: int) -> list[dict]:
-    """Trainings of all kinds, each told to go back some times and then to stop: so many orders in all."""
+    """Trainings of all kinds (ten orders are enough for each), each told to go back some times and then to stop."""
     trainings: list[dict] = []
     while orders > 0:
-        rollbacks = min(made.randrange(2, 5), orders - 1) if orders > 1 else 0
+        rollbacks = min(made.randrange(2, 4), orders - 1) if orders > 1 else 0
         told = ["rollback"] * rollbacks + ["stop"]
         trainings.append({"name": f"random-{len(trainings)}", "orders": told, **KINDS[len(trainings) % len(KINDS)]})
         orders -= len(told)

@@ -1,9 +1,10 @@
-"""Alert rules: what they say, what makes one valid, and the pack that is on from the first run."""
+"""Alert rules: what they say and what makes one valid. The pack that is on from the first run is in `default_rules`."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from trainer_agent.wire import series
@@ -15,11 +16,12 @@ from .detectors.base import DetectorKind, Setting
 
 __all__ = [
     "CHANGEABLE",
-    "DEFAULT_RULES",
     "Action",
     "ActionKind",
     "AlertRule",
     "DetectorKind",
+    "Scope",
+    "ScopeKind",
     "changed",
     "problems",
     "rule_from_json",
@@ -49,6 +51,26 @@ class Action:
     max_grad_norm: float | None = None
 
 
+class ScopeKind(StrEnum):
+    """Which runs a rule watches."""
+
+    ALL = "all"
+    PROJECT = "project"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a rule holds. `name` is the project or the id of the run; empty for all."""
+
+    kind: ScopeKind = ScopeKind.ALL
+    name: str = ""
+
+    def covers(self, run_id: str, project: str) -> bool:
+        """Whether a run lies in it."""
+        return self.kind is ScopeKind.ALL or self.name == (project if self.kind is ScopeKind.PROJECT else run_id)
+
+
 @dataclass(frozen=True, slots=True)
 class AlertRule:
     """A condition on one series, how long it must hold, and what it does.
@@ -61,6 +83,7 @@ class AlertRule:
     title: str
     """Short words for the Health cell: "Grad norm ramps"."""
     series: str
+    """A name, or a pattern in which `*` stands for any characters: `train/grad_norm*`."""
     detector: DetectorKind
     settings: dict[str, float] = field(default_factory=dict)
     for_points: int = 1
@@ -71,6 +94,20 @@ class AlertRule:
     version: int = 1
     reason: str = ""
     """Why the rule exists and where its numbers come from."""
+    scope: Scope = field(default_factory=Scope)
+    trial: bool = False
+    """Log-only: its alerts are shown, but nobody is told, nothing is done and no checkpoint is judged by them."""
+    edited: bool = False
+    """A person has changed it or made it, so that no newer default pack replaces it."""
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it may watch several series."""
+        return "*" in self.series
+
+    def watches(self, name: str) -> bool:
+        """Whether a series is one of its own."""
+        return fnmatchcase(name, self.series) if self.is_pattern else name == self.series
 
 
 CHANGEABLE: Final = ("settings", "for_points", "keep_firing_for_points", "severity", "enabled", "action")
@@ -173,92 +210,3 @@ def rule_from_json(parsed: Mapping[str, Any]) -> AlertRule:
         return from_json(AlertRule, dict(parsed))
     except WireError as error:
         raise ValueError(str(error)) from None
-
-
-DEFAULT_RULES: Final = (
-    AlertRule(
-        rule_id="loss-not-finite",
-        name="Loss is not finite",
-        title="Loss is NaN",
-        series=series.LOSS,
-        detector=DetectorKind.NONFINITE,
-        severity=Severity.CRITICAL,
-        reason=(
-            "A NaN loss is the end of a run unless a loss scaler skips the step, and the sign that is seen last. It fires "
-            "at the very step, on the raw loss before any filter. It only tells: the agent's own guard stops a dead run "
-            "at once, without a network, and knows whether a scaler protects the weights, which a rule cannot see. Give "
-            "it an action if nobody guards the run."
-        ),
-    ),
-    AlertRule(
-        rule_id="steps-skipped",
-        name="Optimizer steps skipped in a row",
-        title="Steps are skipped",
-        series=series.OVERFLOW,
-        detector=DetectorKind.SKIP_STREAK,
-        settings={"streak": 4},
-        severity=Severity.CRITICAL,
-        reason=(
-            "A run dead in fp16 may keep finite weights and even a finite loss: every step is skipped and the loss scale "
-            "slides to 0. One skip in about 2,000 steps is normal and must stay quiet; four in a row came within 3 steps "
-            "of death in 4 of 4 measured runs and never in healthy ones. In the first 100 steps the scaler searches, and "
-            "16 in a row are allowed."
-        ),
-    ),
-    AlertRule(
-        rule_id="grad-norm-spike",
-        name="Gradient norm far above its recent past",
-        title="Grad norm spikes",
-        series=series.GRAD_NORM,
-        detector=DetectorKind.SPIKE,
-        settings={"times": 3.0, "spreads": 6.0},
-        severity=Severity.WARNING,
-        reason=(
-            "The earliest sign measured: over 3 times the median of the last 128 points and 6 robust spreads above it, it "
-            "warned 21 to 29 steps before death in 4 of 4 runs and never in their 4 healthy twins. It sees the shock, not "
-            "whether the run absorbs it: most spikes heal by themselves, so it only tells unless it is given an action."
-        ),
-    ),
-    AlertRule(
-        rule_id="loss-scale-collapse",
-        name="Loss scale under 1",
-        title="Loss scale collapses",
-        series=series.LOSS_SCALE,
-        detector=DetectorKind.THRESHOLD,
-        settings={"below": 1.0},
-        severity=Severity.WARNING,
-        reason=(
-            "A scale under 1 shrinks the gradients that it should lift out of fp16's underflow. It is what is left when "
-            "skipped steps come often but not in a row: the scale halves at each and doubles only after 2,000 clean "
-            "steps."
-        ),
-    ),
-    AlertRule(
-        rule_id="grad-norm-over-10",
-        name="Gradient norm over 10",
-        title="Grad norm over 10",
-        series=series.GRAD_NORM,
-        detector=DetectorKind.THRESHOLD,
-        settings={"above": 10.0},
-        severity=Severity.INFO,
-        reason=(
-            "The simple rule most people begin with. A healthy norm depends on the model, so a fixed limit cries wolf on "
-            "many runs: it is shown on page and chart, and nobody is paged until you raise its severity. In the measured "
-            "runs it came 7 to 14 steps before death, the spike rule 21 to 29."
-        ),
-    ),
-    AlertRule(
-        rule_id="loss-rises-5",
-        name="Loss rises 5 times in a row",
-        title="Loss rises",
-        series=series.LOSS,
-        detector=DetectorKind.CONSECUTIVE_RISE,
-        settings={"rises": 5},
-        severity=Severity.INFO,
-        reason=(
-            "Simple to say, and noise does it too: it fired falsely in a healthy stretch and missed 1 of 4 deaths. It is "
-            "shown, and nobody is paged until you raise its severity."
-        ),
-    ),
-)
-"""The most serious first; the page lists them in this order. All are `enabled`, none acts until somebody gives it an action."""

@@ -13,9 +13,11 @@ from sqlalchemy import Connection
 from server.domain import checkpoints as checkpoints_domain
 from server.domain import watching
 from server.domain.alerts import Alert, AlertStatus, CloseReason, describe
+from server.domain.default_rules import DEFAULT_RULES
+from server.domain.judging import ALL_RANKS, Change, Judging, Key
 from server.domain.points import Point
-from server.domain.rules import DEFAULT_RULES, AlertRule
-from server.domain.watching import Judgement, Watch
+from server.domain.rules import AlertRule
+from server.domain.watching import Watch
 from server.store import alerts as alerts_store
 from server.store import points as points_store
 from server.store import rules as rules_store
@@ -26,68 +28,57 @@ from trainer_agent.wire.vocabulary import AlertState
 
 from . import checkpoints, countdowns, reports, transitions
 
-_Key = tuple[str, str, int]
-"""Rule, series, rank."""
-
 
 def ensure_rules(connection: Connection) -> None:
     """Put the default rules in place that are not there yet. What people have changed stays as it is."""
     rules_store.add_missing(connection, DEFAULT_RULES)
 
 
-def judge_points(connection: Connection, run_id: str, points: Sequence[Point], now: datetime) -> None:
+def judge_points(connection: Connection, run_id: str, project: str, points: Sequence[Point], now: datetime) -> None:
     """Judge points of one rank of a run that has not ended, given in `seq` order."""
-    rules: dict[str, list[AlertRule]] = {}
-    for rule in rules_store.read_rules(connection, enabled_only=True):
-        rules.setdefault(rule.series, []).append(rule)
-    watched = sorted((each for each in points if each.series in rules), key=lambda each: (each.seq, each.series))
-    if not watched:
+    if not points:
         return
-    post = _Post(connection, run_id, watched[0].rank, now)
-    for point in watched:
-        for rule in rules[point.series]:
-            post.judge(rule, point)
-    post.save()
+    judging = _Judged(connection, run_id, project, points[0].rank, now)
+    for point in points:
+        judging.judge(point)
+    judging.save()
 
 
-class _Post:
-    """The watches of one rank while its points are judged: read once, written once."""
+class _Judged:
+    """The posts of one rank while its points are judged: read once, written once."""
 
-    def __init__(self, connection: Connection, run_id: str, rank: int, now: datetime) -> None:
-        self.connection, self.run_id, self.rank, self.now = connection, run_id, rank, now
-        self._stored = {(each.rule_id, each.series): each for each in rules_store.read_states(connection, run_id, rank)}
-        self._watches: dict[tuple[str, str], tuple[AlertRule, Watch]] = {}
+    def __init__(self, connection: Connection, run_id: str, project: str, rank: int, now: datetime) -> None:
+        self.connection, self.run_id, self.now = connection, run_id, now
+        self._stored: dict[Key, StoredState] | None = None
+        self._rank = rank
+        rules = rules_store.read_rules(connection, enabled_only=True)
+        self._judging = Judging(run_id, project, rank, rules, self._stand)
 
-    def judge(self, rule: AlertRule, point: Point) -> None:
-        """Feed one point to one rule, and do what follows from it."""
-        watch = self._watch(rule, point)
-        if point.segment < watch.segment:  # spooled by a life that the run has left behind
-            return
-        judgement = watching.judge(rule, watch, point, self.run_id)
-        self._watches[rule.rule_id, point.series] = (rule, judgement.watch)
-        if judgement.outcome.changed:
-            self._follow(rule, point, watch.status, judgement)
+    def judge(self, point: Point) -> None:
+        """Feed one point to all rules, and do what follows from it."""
+        for change in self._judging.judge(point):
+            self._follow(change)
 
-    def _watch(self, rule: AlertRule, point: Point) -> Watch:
-        key = (rule.rule_id, point.series)
-        watch = self._watches[key][1] if key in self._watches else self._read(rule, point)
-        if point.segment > watch.segment:  # the rank went on without announcing the segment
-            from_step = standings.read_from_steps(self.connection, self.run_id).get(point.segment, point.step - 1)
-            close_rewound(self.connection, self.run_id, point.segment, from_step, self.now)
-            watch = rewound(self.connection, self.run_id, (*key, self.rank), rule, segment=point.segment, from_step=from_step)
-        return watch
-
-    def _read(self, rule: AlertRule, point: Point) -> Watch:
-        stored = self._stored.get((rule.rule_id, point.series))
-        if stored is None or stored.rule_version != rule.version:
+    def _stand(self, rule: AlertRule, key: Key, point: Point) -> Watch:
+        """Where a rule stands before the first point that concerns it, or before one of a segment nobody has announced."""
+        if self._stored is None:
+            ranks = (self._rank, ALL_RANKS)
+            states = (each for rank in ranks for each in rules_store.read_states(self.connection, self.run_id, rank))
+            self._stored = {(each.rule_id, each.series, each.rank): each for each in states}
+        stored, is_at_post = self._stored.get(key), self._judging.is_at_post(key)
+        if not is_at_post and (stored is None or stored.rule_version != rule.version):
             return watching.fresh(rule, point.segment)
-        return watching.from_parsed(rule, stored.state, stored.segment)
+        if not is_at_post and stored is not None and point.segment <= stored.segment:
+            return watching.from_parsed(rule, stored.state, stored.segment)
+        from_step = standings.read_from_steps(self.connection, self.run_id).get(point.segment, point.step - 1)
+        close_rewound(self.connection, self.run_id, point.segment, from_step, self.now)
+        return rewound(self.connection, self.run_id, key, rule, segment=point.segment, from_step=from_step)
 
-    def _follow(self, rule: AlertRule, point: Point, before: AlertStatus, judgement: Judgement) -> None:
+    def _follow(self, change: Change) -> None:
         """Write down what became of the episode."""
-        after = judgement.outcome.after
+        rule, point, before, after = change.rule, change.point, change.before, change.outcome.after
         if before.state is None:
-            self._begin(rule, point, judgement)
+            self._begin(change)
             return
         alert = alerts_store.read_alert(self.connection, self.run_id, before.alert_id)
         if alert is None or not alert.is_open:  # cut off while this rank still had points of its segment to send
@@ -97,12 +88,12 @@ class _Post:
         elif after is AlertState.RESOLVED:
             self._resolve(alert, point)
         elif before.state is AlertState.PENDING:
-            self._fire(rule, self._as_of(rule, alert, point, judgement), is_new=False)
+            self._fire(rule, self._as_of(alert, change), is_new=False)
         else:
             alerts_store.save_alert(self.connection, replace(alert, state=after), alert.state)
 
-    def _begin(self, rule: AlertRule, point: Point, judgement: Judgement) -> None:
-        verdict, status = judgement.verdict, judgement.watch.status
+    def _begin(self, change: Change) -> None:
+        rule, point, verdict, status = change.rule, change.point, change.verdict, change.outcome.status
         alert = Alert(
             run_id=self.run_id,
             alert_id=status.alert_id,
@@ -125,11 +116,11 @@ class _Post:
         if status.state is AlertState.PENDING:
             alerts_store.add_alert(self.connection, alert)
         else:
-            self._fire(rule, self._as_of(rule, alert, point, judgement), is_new=True)
+            self._fire(rule, self._as_of(alert, change), is_new=True)
 
-    def _as_of(self, rule: AlertRule, alert: Alert, point: Point, judgement: Judgement) -> Alert:
-        """The alert as it fires at `point`, in the figures of that point."""
-        verdict = judgement.verdict
+    def _as_of(self, alert: Alert, change: Change) -> Alert:
+        """The alert as it fires at a point, in the figures of that point."""
+        rule, point, verdict = change.rule, change.point, change.verdict
         return replace(
             alert,
             state=AlertState.FIRING,
@@ -162,13 +153,14 @@ class _Post:
 
     def save(self) -> None:
         """Write down where the rules stand now, where that is not what is written there already."""
-        states = [_stored(key, self.rank, rule, watch) for key, (rule, watch) in self._watches.items()]
-        changed = [each for each in states if each != self._stored.get((each.rule_id, each.series))]
+        known = self._stored or {}
+        states = [_stored(post.key, post.rule, post.watch) for post in self._judging.posts]
+        changed = [each for each in states if each != known.get((each.rule_id, each.series, each.rank))]
         rules_store.save_states(self.connection, self.run_id, changed)
 
 
-def _stored(key: tuple[str, str], rank: int, rule: AlertRule, watch: Watch) -> StoredState:
-    return StoredState(key[0], key[1], rank, watch.rule_version, watch.segment, watching.to_parsed(rule, watch))
+def _stored(key: Key, rule: AlertRule, watch: Watch) -> StoredState:
+    return StoredState(*key, watch.rule_version, watch.segment, watching.to_parsed(rule, watch))
 
 
 def segment_started(
@@ -184,7 +176,7 @@ def segment_started(
             continue
         key = (stored.rule_id, stored.series, rank)
         watch = rewound(connection, run_id, key, rule, segment=started.segment, from_step=started.from_step)
-        states.append(_stored(key[:2], rank, rule, watch))
+        states.append(_stored(key, rule, watch))
     rules_store.save_states(connection, run_id, states)
     if rank == 0:
         countdowns.withdraw_before(connection, run_id, started.segment, now)
@@ -199,7 +191,7 @@ def close_rewound(connection: Connection, run_id: str, segment: int, from_step: 
             countdowns.withdraw(connection, run_id, "the alert was rewound", now, alert_id=alert.alert_id)
 
 
-def rewound(connection: Connection, run_id: str, key: _Key, rule: AlertRule, *, segment: int, from_step: int) -> Watch:
+def rewound(connection: Connection, run_id: str, key: Key, rule: AlertRule, *, segment: int, from_step: int) -> Watch:
     """The rule as it stands at the start of `segment`, from the last points of the effective curve up to `from_step`."""
     rule_id, series, rank = key
     points = points_store.recent_effective(
@@ -229,7 +221,7 @@ def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
         rule = rules.get(stored.rule_id)
         if rule is not None and stored.rule_version == rule.version:
             watch = replace(watching.from_parsed(rule, stored.state, stored.segment), status=AlertStatus())
-            states.append(_stored((stored.rule_id, stored.series), stored.rank, rule, watch))
+            states.append(_stored((stored.rule_id, stored.series, stored.rank), rule, watch))
     rules_store.save_states(connection, run_id, states)
     countdowns.withdraw(connection, run_id, "the run has ended", now)
     reports.end_with_run(connection, run_id, now)

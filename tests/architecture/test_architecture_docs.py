@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.domain.rules import DEFAULT_RULES
+from server.domain.default_rules import DEFAULT_RULES
 from server.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from server.domain import alerts
 from server.domain.alerts import OPEN, TRANSITIONS, AlertInput, AlertStatus, describe, number
+from server.domain.default_rules import DEFAULT_RULES
 from server.domain.detectors.base import Verdict
-from server.domain.rules import DEFAULT_RULES, AlertRule, DetectorKind
+from server.domain.rules import AlertRule, DetectorKind
 from trainer_agent.wire.vocabulary import AlertState
 
 PENDING, FIRING, RECOVERING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING, AlertState.RESOLVED

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from server.domain.default_rules import DEFAULT_RULES
 from server.domain.rules import (
-    DEFAULT_RULES,
     Action,
     ActionKind,
     AlertRule,

@@ -13,7 +13,8 @@ from recorded_runs import make_points, points_of
 
 from server.domain import watching
 from server.domain.alerts import AlertStatus
-from server.domain.rules import DEFAULT_RULES, AlertRule, DetectorKind
+from server.domain.default_rules import DEFAULT_RULES
+from server.domain.rules import AlertRule, DetectorKind
 from trainer_agent.wire.vocabulary import AlertState
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -8,28 +8,14 @@ skip_streak         optimizer steps skipped in a row
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from server.domain.points import Point
-from trainer_agent.wire.codec import from_json, to_json
+from trainer_agent.wire.codec import from_json
 
 from . import consecutive_rise, nonfinite, skip_streak, spike, threshold
-from .base import DetectorKind, Setting, Settings, Verdict
+from .base import Detector, DetectorKind, Setting, Settings, State, Verdict
 
-State = Any
-"""One of the frozen dataclasses of the detectors; only the detector that made it looks inside."""
-
-
-@dataclass(frozen=True, slots=True)
-class Detector:
-    """How one kind starts, steps, and comes back from the database."""
-
-    start: Callable[[], State]
-    step: Callable[[State, Point, Settings], tuple[State, Verdict]]
-    settings: Mapping[str, Setting]
-    restore: Callable[[Mapping[str, Any]], State]
-    stored: Callable[[State], dict[str, Any]] = to_json
+__all__ = ["DETECTORS", "Detector", "DetectorKind", "Setting", "Settings", "State", "Verdict", "with_defaults"]
 
 
 def _whole(kind: type) -> Callable[[Mapping[str, Any]], State]:

@@ -1,14 +1,21 @@
 """What every detector shares: one signature, learnt once.
 
     step(state, point, settings) -> (next state, Verdict)
+    observe(state, point, settings) -> next state            for points of the companion series, where there are any
 
 State is a frozen dataclass of plain values, stored as it is. A detector sees the points of one series of one rank in `seq`
 order and never a clock. Handling of a rewind is the caller's: it starts from a fresh state and feeds the effective curve.
+Points of one `seq` come in the order of their series' names, so that of the companions at the same step those with a smaller
+name are already known when the detector's own point is judged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
+
+from server.domain.points import Point
+from trainer_agent.wire.codec import to_json
 
 Settings = Mapping[str, float]
 """What a rule sets, by name; a detector's own `DEFAULTS` fill in the rest."""
@@ -47,3 +54,24 @@ class Setting:
     maximum: float
     whole: bool = False
     meaning: str = ""
+
+
+State = Any
+"""One of the frozen dataclasses of the detectors; only the detector that made it looks inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """How one kind starts, steps, and comes back from the database."""
+
+    start: Callable[[], State]
+    step: Callable[[State, Point, Settings], tuple[State, Verdict]]
+    settings: Mapping[str, Setting]
+    restore: Callable[[Mapping[str, Any]], State]
+    stored: Callable[[State], dict[str, Any]] = to_json
+    companions: tuple[str, ...] = ()
+    """Other series whose points `observe` is shown, as those of the rule's own series are shown to `step`."""
+    observe: Callable[[State, Point, Settings], State] | None = None
+    across_ranks: bool = False
+    """One state for all ranks of a run, fed with the points of each; `point.rank` tells them apart. It must come to the same
+    whatever the order in which the ranks' points arrive."""

@@ -167,6 +167,13 @@ class Alert:
     resolved_step: int | None = None
     resolved_at: datetime | None = None
     closed_because: CloseReason | None = None
+    detector: str = ""
+    """Whose sentence the text is: a `DetectorKind`, or empty where no detector has spoken."""
+    trial: bool = False
+    incident_id: str | None = None
+    """None while nothing of it concerns people: pending, information, on trial."""
+    again_after: int | None = None
+    """The segment of the rollback after which the same rule fires once more."""
 
     @property
     def is_open(self) -> bool:

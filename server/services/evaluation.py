@@ -112,6 +112,8 @@ class _Judged:
             limit=verdict.limit,
             evidence=dict(verdict.evidence),
             text=describe(rule, verdict, status.onset_step, point.rank),
+            detector=rule.detector.value,
+            trial=rule.trial,
         )
         if status.state is AlertState.PENDING:
             alerts_store.add_alert(self.connection, alert)

@@ -37,6 +37,10 @@ runs = sa.Table(
     sa.Column("latest", Json, nullable=False, default="{}"),  # of the last heartbeat: shown, never judged
     sa.Column("dropped_records", sa.BigInteger, nullable=False, default=0),
     sa.Column("save_failure", Json),  # the last one; None once a later save has succeeded
+    sa.Column("stepped_at", UtcTime),  # by the server's clock: when the newest step came
+    sa.Column("phase_since", UtcTime),
+    sa.Column("pace", Json),  # what the limit for a stall follows from: see domain/detectors/absence.py
+    sa.Column("hold", Json),  # no automatic action meanwhile: who said so, until when, why; None where nobody has
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("heard_at", UtcTime, nullable=False, index=True),
     sa.Column("ended_at", UtcTime),
@@ -130,6 +134,7 @@ rules = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("enabled", sa.Boolean, nullable=False),
     sa.Column("body", Json, nullable=False),
+    sa.Column("failure", Json),  # why it is not judged any more: see services/rules.py; None where it is
 )
 
 rule_states = sa.Table(
@@ -167,6 +172,65 @@ alerts = sa.Table(
     sa.Column("closed_because", Word),
     sa.Column("evidence", Json, nullable=False),
     sa.Column("text", sa.Text, nullable=False),
+    sa.Column("detector", Word, nullable=False, default=""),  # whose sentence it is
+    sa.Column("trial", sa.Boolean, nullable=False, default=False),
+    sa.Column("incident_id", Id),
+    sa.Column("again_after", sa.Integer),  # the segment of the rollback after which the same rule fires once more
+)
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("incident_id", Id, primary_key=True),
+    sa.Column("number", sa.Integer, nullable=False),  # within the run
+    sa.Column("state", Word, nullable=False, index=True),
+    sa.Column("severity", Word, nullable=False),
+    sa.Column("title", Name, nullable=False),
+    sa.Column("first_step", sa.BigInteger, nullable=False),
+    sa.Column("segment", sa.Integer, nullable=False),
+    sa.Column("opened_at", UtcTime, nullable=False),
+    sa.Column("acknowledged_at", UtcTime),
+    sa.Column("acknowledged_by", Name, nullable=False, default=""),
+    sa.Column("note", sa.Text, nullable=False, default=""),
+    sa.Column("resolved_at", UtcTime),
+    sa.Column("closed_because", Word),
+    sa.Column("notify_at", UtcTime, index=True),  # when the next message is due; None where none is
+    sa.Column("notified_at", UtcTime),  # the last message that reached somebody
+    sa.Column("told", Json, nullable=False, default="{}"),  # what has been told already: see domain/incidents.py
+    sa.Column("version", sa.Integer, nullable=False, default=1),
+)
+
+silences = sa.Table(
+    "silences",
+    metadata,
+    sa.Column("silence_id", Id, primary_key=True),
+    sa.Column("run_id", Id),
+    sa.Column("project", Name),
+    sa.Column("rule_id", Id),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("author", Name, nullable=False),
+    sa.Column("starts_at", UtcTime, nullable=False),
+    sa.Column("ends_at", UtcTime, nullable=False, index=True),
+    sa.Column("ended_at", UtcTime),  # by hand, before its time
+    sa.Column("ended_by", Name, nullable=False, default=""),
+)
+
+backtests = sa.Table(
+    "backtests",
+    metadata,
+    sa.Column("backtest_id", Id, primary_key=True),
+    sa.Column("state", Word, nullable=False, index=True),
+    sa.Column("request", Json, nullable=False),
+    sa.Column("logs", sa.LargeBinary),  # what was brought along to be judged, compressed
+    sa.Column("done", sa.Integer, nullable=False, default=0),
+    sa.Column("total", sa.Integer, nullable=False, default=0),
+    sa.Column("result", Json),
+    sa.Column("problem", sa.Text, nullable=False, default=""),
+    sa.Column("created_by", Name, nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("heard_at", UtcTime, nullable=False),  # of the server process that works on it
+    sa.Column("ended_at", UtcTime),
 )
 
 checkpoints = sa.Table(
@@ -280,6 +344,7 @@ webhooks = sa.Table(
     sa.Column("secret", sa.String(128), nullable=False),
     sa.Column("minimum_severity", Word, nullable=False),
     sa.Column("project", Name),
+    sa.Column("language", Word, nullable=False, default="en"),
     sa.Column("enabled", sa.Boolean, nullable=False, default=True),
     sa.Column("disabled_because", sa.Text, nullable=False, default=""),
     sa.Column("created_at", UtcTime, nullable=False),

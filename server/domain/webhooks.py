@@ -100,6 +100,8 @@ class Endpoint:
     enabled: bool
     disabled_because: str
     created_at: datetime
+    language: str = "en"
+    """In which it is told: `en` or `zh`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase, RunState
 
 from .tables import incarnations, runs
 
-_JSON = frozenset({"capabilities", "data_modes", "attributes", "latest", "save_failure"})
+_JSON = frozenset({"capabilities", "data_modes", "attributes", "latest", "save_failure", "pace", "hold"})
 _LIVE = (RunState.RUNNING.value, RunState.PAUSED.value)
 
 # Made once: these are run with every batch, and building a statement costs more than running it.
@@ -67,6 +67,13 @@ class Run:
     """Segment, step, time and reason of the last save that failed; None once a later one has succeeded."""
     created_at: datetime
     heard_at: datetime
+    stepped_at: datetime | None
+    """When the newest step came, by the server's clock."""
+    phase_since: datetime | None
+    pace: dict[str, Any] | None
+    """What the limit for a stall follows from."""
+    hold: dict[str, Any] | None
+    """Who has said that nothing is done automatically, until when and why; None where nobody has."""
     ended_at: datetime | None
     revision: int
 
@@ -208,6 +215,6 @@ def _run(row: sa.RowMapping) -> Run:
     values["phase"] = None if row["phase"] is None else Phase(row["phase"])
     values["capabilities"] = tuple(CommandKind(kind) for kind in json.loads(row["capabilities"]))
     values["data_modes"] = tuple(DataMode(mode) for mode in json.loads(row["data_modes"]))
-    for name in ("attributes", "latest", "save_failure"):
+    for name in ("attributes", "latest", "save_failure", "pace", "hold"):
         values[name] = None if row[name] is None else json.loads(row[name])
     return Run(**values)

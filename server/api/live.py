@@ -60,7 +60,7 @@ def event(name: str, data: dict[str, Any]) -> bytes:
 
 
 def _told(hint: Hint) -> dict[str, Any]:
-    return {"revisions": hint.revisions, "webhooks": hint.webhooks}
+    return {"revisions": hint.revisions, "webhooks": hint.webhooks, "rules": hint.rules}
 
 
 def _revisions(context: Context) -> dict[str, int]:

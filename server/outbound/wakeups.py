@@ -1,4 +1,4 @@
-"""Hints that something changed: which runs are at which revision, and whether a webhook delivery moved.
+"""Hints that something changed: which runs are at which revision, and whether a webhook delivery or a rule did.
 
 A hint may be merged with later ones and may be lost with the process; the tables are the truth, and whoever waits reads them.
 
@@ -18,6 +18,7 @@ class Hint:
 
     revisions: dict[str, int] = field(default_factory=dict)
     webhooks: bool = False
+    rules: bool = False
     closed: bool = False
 
 
@@ -30,6 +31,7 @@ class Subscription:
         self._rung = asyncio.Event()
         self._revisions: dict[str, int] = {}
         self._webhooks = False
+        self._rules = False
         self._closed = False
 
     async def wait(self, timeout_seconds: float) -> Hint | None:
@@ -42,8 +44,8 @@ class Subscription:
         return self._take()
 
     def _take(self) -> Hint:
-        hint = Hint(self._revisions, self._webhooks, self._closed)
-        self._revisions, self._webhooks = {}, False
+        hint = Hint(self._revisions, self._webhooks, self._rules, self._closed)
+        self._revisions, self._webhooks, self._rules = {}, False, False
         if not self._closed:
             self._rung.clear()
         return hint
@@ -57,6 +59,7 @@ class Subscription:
     def _merge(self, hint: Hint) -> None:
         self._revisions.update(hint.revisions)
         self._webhooks = self._webhooks or hint.webhooks
+        self._rules = self._rules or hint.rules
         self._closed = self._closed or hint.closed
         self._rung.set()
 
@@ -84,9 +87,9 @@ class Bus:
             with self._lock:
                 self._subscriptions.discard(subscription)
 
-    def ring(self, revisions: Mapping[str, int] | None = None, *, webhooks: bool = False) -> None:
+    def ring(self, revisions: Mapping[str, int] | None = None, *, webhooks: bool = False, rules: bool = False) -> None:
         """Tell every listener."""
-        self._tell(Hint(dict(revisions or {}), webhooks))
+        self._tell(Hint(dict(revisions or {}), webhooks, rules))
 
     @property
     def is_closed(self) -> bool:

@@ -12,11 +12,25 @@ def test_hints_of_a_run_are_merged_until_they_are_read():
             ringing.start()
             ringing.join()
             bus.ring(webhooks=True)
+            bus.ring(rules=True)
             await asyncio.sleep(0)
             hint, all_ = await one.wait(1), await everything.wait(1)
-            return hint.revisions["a"], all_.revisions, all_.webhooks, await one.wait(0.01)
+            return hint.revisions["a"], all_.revisions, all_.webhooks, all_.rules, hint.rules, await one.wait(0.01)
 
-    assert asyncio.run(listen()) == (99, {"a": 99, "b": 99}, True, None)
+    assert asyncio.run(listen()) == (99, {"a": 99, "b": 99}, True, True, False, None)
+
+
+def test_a_hint_that_was_read_is_not_told_again():
+    async def listen():
+        bus = Bus()
+        with bus.subscribe() as everything:
+            bus.ring(rules=True)
+            first = await everything.wait(1)
+            bus.ring(webhooks=True)
+            second = await everything.wait(1)
+            return (first.rules, first.webhooks), (second.rules, second.webhooks)
+
+    assert asyncio.run(listen()) == ((True, False), (False, True))
 
 
 def test_a_closed_bus_lets_go_of_those_who_wait_and_of_those_who_come():

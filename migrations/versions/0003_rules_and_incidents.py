@@ -26,7 +26,10 @@ def _runs() -> None:
     op.add_column("runs", sa.Column("stepped_at", sa.BigInteger(), nullable=True))
     op.add_column("runs", sa.Column("phase_since", sa.BigInteger(), nullable=True))
     op.add_column("runs", sa.Column("pace", sa.Text(), nullable=True))
+    op.add_column("runs", sa.Column("look_at", sa.BigInteger(), nullable=True))
     op.add_column("runs", sa.Column("hold", sa.Text(), nullable=True))
+    op.create_index(op.f("ix_runs_look_at"), "runs", ["look_at"])
+    op.add_column("incarnations", sa.Column("made_seq", sa.BigInteger(), nullable=False, server_default="0"))
 
 
 def _rules() -> None:

@@ -72,6 +72,8 @@ class Run:
     phase_since: datetime | None
     pace: dict[str, Any] | None
     """What the limit for a stall follows from."""
+    look_at: datetime | None
+    """When the worker looks at it again."""
     hold: dict[str, Any] | None
     """Who has said that nothing is done automatically, until when and why; None where nobody has."""
     ended_at: datetime | None
@@ -95,6 +97,8 @@ class Incarnation:
     pid: int
     started_at: datetime
     heard_at: datetime
+    made_seq: int = 0
+    """The last record that it is known to have made; what is stored may be behind."""
 
 
 def get(connection: sa.Connection, run_id: str) -> Run | None:

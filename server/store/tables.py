@@ -40,6 +40,7 @@ runs = sa.Table(
     sa.Column("stepped_at", UtcTime),  # by the server's clock: when the newest step came
     sa.Column("phase_since", UtcTime),
     sa.Column("pace", Json),  # what the limit for a stall follows from: see domain/detectors/absence.py
+    sa.Column("look_at", UtcTime, index=True),  # when the worker looks again whether it steps, and whether a hold is over
     sa.Column("hold", Json),  # no automatic action meanwhile: who said so, until when, why; None where nobody has
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("heard_at", UtcTime, nullable=False, index=True),
@@ -54,6 +55,7 @@ incarnations = sa.Table(
     sa.Column("incarnation", Id, primary_key=True),
     sa.Column("rank", sa.Integer, primary_key=True),
     sa.Column("next_seq", sa.BigInteger, nullable=False, default=1),
+    sa.Column("made_seq", sa.BigInteger, nullable=False, default=0),  # records it had made by what it said last: a backlog
     sa.Column("host", Name, nullable=False, default=""),
     sa.Column("pid", sa.BigInteger, nullable=False, default=0),
     sa.Column("started_at", UtcTime, nullable=False),

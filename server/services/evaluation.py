@@ -11,8 +11,8 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from server.domain import checkpoints as checkpoints_domain
-from server.domain import watching
-from server.domain.alerts import Alert, AlertStatus, CloseReason, describe
+from server.domain import episodes, watching
+from server.domain.alerts import Alert, AlertStatus, CloseReason
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.judging import ALL_RANKS, Change, Judging, Key
 from server.domain.points import Point
@@ -88,51 +88,16 @@ class _Judged:
         elif after is AlertState.RESOLVED:
             self._resolve(alert, point)
         elif before.state is AlertState.PENDING:
-            self._fire(rule, self._as_of(alert, change), is_new=False)
+            self._fire(rule, episodes.as_of(alert, change, self.now), is_new=False)
         else:
             alerts_store.save_alert(self.connection, replace(alert, state=after), alert.state)
 
     def _begin(self, change: Change) -> None:
-        rule, point, verdict, status = change.rule, change.point, change.verdict, change.outcome.status
-        alert = Alert(
-            run_id=self.run_id,
-            alert_id=status.alert_id,
-            rule_id=rule.rule_id,
-            rule_version=rule.version,
-            rule_name=rule.name,
-            title=rule.title,
-            severity=rule.severity,
-            series=point.series,
-            rank=point.rank,
-            segment=point.segment,
-            state=AlertState.PENDING,
-            onset_step=status.onset_step,
-            onset_at=watching.time_of(point, self.now),
-            value=verdict.value,
-            limit=verdict.limit,
-            evidence=dict(verdict.evidence),
-            text=describe(rule, verdict, status.onset_step, point.rank),
-            detector=rule.detector.value,
-            trial=rule.trial,
-        )
-        if status.state is AlertState.PENDING:
+        alert = episodes.begun(self.run_id, change, self.now)
+        if alert.state is AlertState.PENDING:
             alerts_store.add_alert(self.connection, alert)
         else:
-            self._fire(rule, self._as_of(alert, change), is_new=True)
-
-    def _as_of(self, alert: Alert, change: Change) -> Alert:
-        """The alert as it fires at a point, in the figures of that point."""
-        rule, point, verdict = change.rule, change.point, change.verdict
-        return replace(
-            alert,
-            state=AlertState.FIRING,
-            firing_step=point.step,
-            firing_at=watching.time_of(point, self.now),
-            value=verdict.value,
-            limit=verdict.limit,
-            evidence=dict(verdict.evidence),
-            text=describe(rule, verdict, alert.onset_step, point.rank),
-        )
+            self._fire(change.rule, alert, is_new=True)
 
     def _fire(self, rule: AlertRule, alert: Alert, *, is_new: bool) -> None:
         """An onset has come to light: 1 people are told, 2 verdicts on checkpoints fall, 3 the rule acts on what is left."""
@@ -142,14 +107,7 @@ class _Judged:
         countdowns.start(self.connection, rule, alert, self.now)
 
     def _resolve(self, alert: Alert, point: Point) -> None:
-        at = watching.time_of(point, self.now)
-        over = replace(
-            alert,
-            state=AlertState.RESOLVED,
-            resolved_step=point.step,
-            resolved_at=at,
-            closed_because=CloseReason.RECOVERED,
-        )
+        over = episodes.recovered(alert, point, self.now)
         transitions.resolve(self.connection, over, alert.state, self.now)
         countdowns.settle(self.connection, over, self.now)
 

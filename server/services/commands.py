@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from server.domain import admission as rules
+from server.domain import admission
 from server.domain import commands as domain
 from server.domain.admission import Admission, Refusal, Request, Seen, Standing
 from server.domain.commands import Hand, IssuedCommand
@@ -107,11 +107,11 @@ def _check(new: NewCommand) -> None:
     """
     if not new.idempotency_key or len(new.idempotency_key) > 256:
         raise Invalid("the idempotency key is missing or longer than 256 characters", "send a fresh random one")
-    _check_number("max_grad_norm", new.max_grad_norm, rules.MAX_GRAD_NORM)
-    _check_number("learning_rate_factor", new.learning_rate_factor, rules.MAX_LEARNING_RATE_FACTOR)
+    _check_number("max_grad_norm", new.max_grad_norm, admission.MAX_GRAD_NORM)
+    _check_number("learning_rate_factor", new.learning_rate_factor, admission.MAX_LEARNING_RATE_FACTOR)
     if new.kind in domain.SETTERS:
         sets_factor = new.kind is CommandKind.SET_LEARNING_RATE_FACTOR
-        most = rules.MAX_LEARNING_RATE_FACTOR if sets_factor else rules.MAX_GRAD_NORM
+        most = admission.MAX_LEARNING_RATE_FACTOR if sets_factor else admission.MAX_GRAD_NORM
         if new.value is None:
             raise Invalid(f"a {new.kind} needs a value", f"give a value above 0 and up to {most:g}")
         _check_number("value", new.value, most)
@@ -130,8 +130,8 @@ def _check_fits(new: NewCommand) -> None:
     if new.kind is not CommandKind.ROLLBACK and replace(new.request, value=None) != Request(new.kind):
         raise Invalid(f"a {new.kind} goes to no checkpoint and changes nothing of the data", "leave out what is of a rollback")
     named = bool(new.exclude_samples or new.exclude_documents)
-    if len(new.exclude_samples) > rules.MOST_SAMPLES or len(new.exclude_documents) > rules.MOST_DOCUMENTS:
-        raise Invalid(f"at most {rules.MOST_SAMPLES} samples and {rules.MOST_DOCUMENTS} documents can be named", "name fewer")
+    if len(new.exclude_samples) > admission.MOST_SAMPLES or len(new.exclude_documents) > admission.MOST_DOCUMENTS:
+        raise Invalid(f"at most {admission.MOST_SAMPLES} samples and {admission.MOST_DOCUMENTS} documents can be named", "name fewer")
     if new.data is DataMode.EXCLUDE and not named:
         raise Invalid("nothing is named to be excluded", "name samples or documents, or choose skip or replay")
     if new.data not in (None, DataMode.EXCLUDE) and named:
@@ -159,7 +159,7 @@ def _digest(new: NewCommand) -> str:
 def _try(connection: Connection, new: NewCommand, standing: RunStanding, now: datetime) -> Issued | None:
     """The command as admitted; None when somebody else was quicker."""
     where = _where(connection, standing)
-    admitted = rules.admit(new.request, where, Seen(new.seen_segment, new.seen_incarnation))
+    admitted = admission.admit(new.request, where, Seen(new.seen_segment, new.seen_incarnation))
     if admitted.refusal is not None:
         raise _refused(admitted.refusal, standing, where)
     if admitted.same_as is not None:

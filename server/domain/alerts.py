@@ -184,7 +184,7 @@ class Alert:
 def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0) -> str:
     """What a person reads first: the series, its value, the limit and how it was found, and since which step."""
     said = _SENTENCES[rule.detector](rule.series, verdict, dict(verdict.evidence))
-    where = f" on rank {rank}" if rank else ""
+    where = f" on rank {rank}" if rank > 0 else ""
     return f"{said}{where}, since step {onset_step}"
 
 

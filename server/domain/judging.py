@@ -8,12 +8,12 @@ Thread: one at a time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import alerts, watching
 from .alerts import AlertOutcome, AlertStatus
 from .detectors import DETECTORS
-from .detectors.base import Verdict
+from .detectors.base import RANKS, Verdict
 from .points import Point
 from .rules import AlertRule, settings_of
 from .watching import Watch
@@ -51,9 +51,11 @@ class Post:
 
     __slots__ = ("_detector", "_settings", "key", "rule", "segment", "state", "status")
 
-    def __init__(self, rule: AlertRule, key: Key, watch: Watch) -> None:
+    def __init__(self, rule: AlertRule, key: Key, watch: Watch, ranks: int = 0) -> None:
         self.rule, self.key = rule, key
         self._detector, self._settings = DETECTORS[rule.detector], settings_of(rule)
+        if self._detector.across_ranks:
+            self._settings[RANKS] = float(ranks)
         self.take(watch)
 
     def take(self, watch: Watch) -> None:
@@ -76,16 +78,26 @@ class Post:
         before = self.status
         if before.state is None and not verdict.holds:
             return None
+        if self._detector.across_ranks:
+            point = _of_all_ranks(point, verdict)
         outcome = alerts.step(before, verdict, self.rule, point.step, lambda: watching.episode_id(run_id, self.rule, point))
         self.status = outcome.status
         return Change(self.rule, self.key, point, before, verdict, outcome) if outcome.changed else None
 
 
-class Judging:
-    """The rules that cover one run, at their posts on one rank."""
+def _of_all_ranks(point: Point, verdict: Verdict) -> Point:
+    """Where an episode across ranks stands: at the step that the verdict names, whichever rank's point came last."""
+    step = int(dict(verdict.evidence).get("step", point.step))
+    return replace(point, rank=ALL_RANKS, seq=0, step=step)
 
-    def __init__(self, run_id: str, project: str, rank: int, rules: Iterable[AlertRule], stand: Stand = anew) -> None:
-        self._run_id, self._rank, self._stand = run_id, rank, stand
+
+class Judging:
+    """The rules that cover one run, at their posts on one rank. `ranks`: how many the run has, 0 where that is not known."""
+
+    def __init__(
+        self, run_id: str, project: str, rank: int, rules: Iterable[AlertRule], stand: Stand = anew, *, ranks: int = 0
+    ) -> None:
+        self._run_id, self._rank, self._stand, self._ranks = run_id, rank, stand, ranks
         self._rules = [rule for rule in rules if rule.enabled and rule.scope.covers(run_id, project)]
         self._posts: dict[Key, Post] = {}
         self._by_series: dict[str, tuple[tuple[tuple[AlertRule, Key], ...], tuple[tuple[AlertRule, Key], ...]]] = {}
@@ -106,6 +118,10 @@ class Judging:
     def concerns(self, series: str) -> bool:
         """Whether any rule looks at a series."""
         return any(self._concerned(series))
+
+    def share(self, posts_of: "Judging") -> None:
+        """Stand at the posts of another rank's judging of the same run too, so that rules across ranks see the points of both."""
+        self._posts = posts_of._posts  # noqa: SLF001
 
     def is_at_post(self, key: Key) -> bool:
         """Whether a rule has seen a point already."""
@@ -136,7 +152,7 @@ class Judging:
         """The rule's post; None where the point is of a segment that the run has left behind."""
         post = self._posts.get(key)
         if post is None:
-            post = self._posts[key] = Post(rule, key, self._stand(rule, key, point))
+            post = self._posts[key] = Post(rule, key, self._stand(rule, key, point), self._ranks)
         if point.segment > post.segment:
             post.take(self._stand(rule, key, point))
         return None if point.segment < post.segment else post

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from trainer_agent.wire.codec import from_json, to_json
+from trainer_agent.wire.vocabulary import SegmentCause
 
 from . import alerts
 from .alerts import FIRED, Alert, AlertOutcome, AlertStatus
@@ -55,16 +56,20 @@ def judge(rule: AlertRule, watch: Watch, point: Point, run_id: str) -> Judgement
     return Judgement(Watch(detector, outcome.status, point.segment, rule.version), verdict, outcome)
 
 
-def replay(rule: AlertRule, points: Iterable[Point], segment: int, still_open: Alert | None) -> Watch:
+def replay(
+    rule: AlertRule, points: Iterable[Point], segment: int, still_open: Alert | None, cause: SegmentCause | None = None
+) -> Watch:
     """The rule as it stands after `points` of the effective curve, before the first point of `segment`; nothing is told.
 
     `still_open` is the stored episode that the rewind leaves open. An episode that the rewind has ended, or that had ended
-    before, does not come back.
+    before, does not come back. `cause`: why the segment begins; None where nobody has announced it.
     """
     watch = fresh(rule, segment)
     for point in points:
         watch = replace(judge(rule, watch, point, "").watch, segment=segment)
-    return replace(watch, status=_kept(watch.status, still_open))
+    begins = DETECTORS[rule.detector].begins
+    detector = watch.detector if begins is None or cause is None else begins(watch.detector, cause)
+    return replace(watch, detector=detector, status=_kept(watch.status, still_open))
 
 
 def _kept(replayed: AlertStatus, still_open: Alert | None) -> AlertStatus:

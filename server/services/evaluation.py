@@ -21,10 +21,11 @@ from server.domain.watching import Watch
 from server.store import alerts as alerts_store
 from server.store import points as points_store
 from server.store import rules as rules_store
+from server.store import segments as segments_store
 from server.store import standing as standings
 from server.store.rules import StoredState
 from trainer_agent.wire.messages import SegmentStarted
-from trainer_agent.wire.vocabulary import AlertState
+from trainer_agent.wire.vocabulary import AlertState, SegmentCause
 
 from . import checkpoints, countdowns, reports, transitions
 
@@ -34,11 +35,13 @@ def ensure_rules(connection: Connection) -> None:
     rules_store.add_missing(connection, DEFAULT_RULES)
 
 
-def judge_points(connection: Connection, run_id: str, project: str, points: Sequence[Point], now: datetime) -> None:
-    """Judge points of one rank of a run that has not ended, given in `seq` order."""
+def judge_points(
+    connection: Connection, run_id: str, project: str, points: Sequence[Point], now: datetime, *, ranks: int = 0
+) -> None:
+    """Judge points of one rank of a run that has not ended, given in `seq` order. `ranks`: how many the run has, 0 if unknown."""
     if not points:
         return
-    judging = _Judged(connection, run_id, project, points[0].rank, now)
+    judging = _Judged(connection, run_id, project, points[0].rank, now, ranks=ranks)
     for point in points:
         judging.judge(point)
     judging.save()
@@ -47,12 +50,12 @@ def judge_points(connection: Connection, run_id: str, project: str, points: Sequ
 class _Judged:
     """The posts of one rank while its points are judged: read once, written once."""
 
-    def __init__(self, connection: Connection, run_id: str, project: str, rank: int, now: datetime) -> None:
+    def __init__(self, connection: Connection, run_id: str, project: str, rank: int, now: datetime, *, ranks: int) -> None:
         self.connection, self.run_id, self.now = connection, run_id, now
         self._stored: dict[Key, StoredState] | None = None
         self._rank = rank
         rules = rules_store.read_rules(connection, enabled_only=True)
-        self._judging = Judging(run_id, project, rank, rules, self._stand)
+        self._judging = Judging(run_id, project, rank, rules, self._stand, ranks=ranks)
 
     def judge(self, point: Point) -> None:
         """Feed one point to all rules, and do what follows from it."""
@@ -70,9 +73,10 @@ class _Judged:
             return watching.fresh(rule, point.segment)
         if not is_at_post and stored is not None and point.segment <= stored.segment:
             return watching.from_parsed(rule, stored.state, stored.segment)
-        from_step = standings.read_from_steps(self.connection, self.run_id).get(point.segment, point.step - 1)
+        begun = segments_store.get(self.connection, self.run_id, point.segment)
+        from_step, cause = (point.step - 1, None) if begun is None else (begun.from_step, begun.cause)
         close_rewound(self.connection, self.run_id, point.segment, from_step, self.now)
-        return rewound(self.connection, self.run_id, key, rule, segment=point.segment, from_step=from_step)
+        return rewound(self.connection, self.run_id, key, rule, segment=point.segment, from_step=from_step, cause=cause)
 
     def _follow(self, change: Change) -> None:
         """Write down what became of the episode."""
@@ -135,7 +139,8 @@ def segment_started(
         if rule is None or stored.rule_version != rule.version or stored.segment >= started.segment:
             continue
         key = (stored.rule_id, stored.series, rank)
-        watch = rewound(connection, run_id, key, rule, segment=started.segment, from_step=started.from_step)
+        segment, from_step, cause = started.segment, started.from_step, started.cause
+        watch = rewound(connection, run_id, key, rule, segment=segment, from_step=from_step, cause=cause)
         states.append(_stored(key, rule, watch))
     rules_store.save_states(connection, run_id, states)
     if rank == 0:
@@ -151,14 +156,23 @@ def close_rewound(connection: Connection, run_id: str, segment: int, from_step: 
             countdowns.withdraw(connection, run_id, "the alert was rewound", now, alert_id=alert.alert_id)
 
 
-def rewound(connection: Connection, run_id: str, key: Key, rule: AlertRule, *, segment: int, from_step: int) -> Watch:
+def rewound(
+    connection: Connection,
+    run_id: str,
+    key: Key,
+    rule: AlertRule,
+    *,
+    segment: int,
+    from_step: int,
+    cause: SegmentCause | None,
+) -> Watch:
     """The rule as it stands at the start of `segment`, from the last points of the effective curve up to `from_step`."""
     rule_id, series, rank = key
     points = points_store.recent_effective(
         connection, run_id, series, rank=rank, before_segment=segment, up_to_step=from_step, limit=watching.REPLAYED_POINTS
     )
     still_open = _still_open(alerts_store.open_alerts(connection, run_id, rule_id), series, rank)
-    watch = watching.replay(rule, points, segment, still_open)
+    watch = watching.replay(rule, points, segment, still_open, cause)
     state = watch.status.state
     if still_open is not None and state is not None and state is not still_open.state:
         alerts_store.save_alert(connection, replace(still_open, state=state), still_open.state)

@@ -118,7 +118,8 @@ class _Taking:
         connection, run_id, rank = self.connection, self.run.run_id, self.life.rank
         point_store.store_points(connection, run_id, rank, self.life.incarnation, columns)
         if self.run.state not in ENDED:  # points that come after the end are kept but not judged
-            evaluation.judge_points(connection, run_id, self.run.project, domain.points_of(columns, rank), self.now)
+            points, ranks = domain.points_of(columns, rank), self.run.world_size
+            evaluation.judge_points(connection, run_id, self.run.project, points, self.now, ranks=ranks)
         if rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])

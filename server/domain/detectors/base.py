@@ -16,9 +16,13 @@ from typing import Any
 
 from server.domain.points import Point
 from trainer_agent.wire.codec import to_json
+from trainer_agent.wire.vocabulary import SegmentCause
 
 Settings = Mapping[str, float]
 """What a rule sets, by name; a detector's own `DEFAULTS` fill in the rest."""
+
+RANKS = "ranks"
+"""Among the settings that a detector across ranks is given: how many ranks the run has; 0 where nobody has said."""
 
 
 class DetectorKind(StrEnum):
@@ -74,4 +78,6 @@ class Detector:
     observe: Callable[[State, Point, Settings], State] | None = None
     across_ranks: bool = False
     """One state for all ranks of a run, fed with the points of each; `point.rank` tells them apart. It must come to the same
-    whatever the order in which the ranks' points arrive."""
+    whatever the order in which the ranks' points arrive. Its settings hold the number of ranks under `RANKS`."""
+    begins: Callable[[State, SegmentCause], State] | None = None
+    """Told after the curve was replayed and before the first point of a segment, where the cause of that is known."""

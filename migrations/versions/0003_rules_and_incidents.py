@@ -3,6 +3,8 @@
 Every new column has a default in the database, so that the code of 0002 goes on running beside it while servers are exchanged.
 """
 
+import json
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -34,6 +36,16 @@ def _runs() -> None:
 
 def _rules() -> None:
     op.add_column("rules", sa.Column("failure", sa.Text(), nullable=True))
+    _mark_edited()
+
+
+def _mark_edited() -> None:
+    """What people have changed so far bears a later version than 1: no newer default pack replaces it."""
+    rules = sa.table("rules", sa.column("rule_id", sa.String), sa.column("version", sa.Integer), sa.column("body", sa.Text))
+    connection = op.get_bind()
+    for row in connection.execute(sa.select(rules).where(rules.c.version > 1)).all():
+        body = json.dumps({**json.loads(row.body), "edited": True}, allow_nan=False)
+        connection.execute(sa.update(rules).where(rules.c.rule_id == row.rule_id).values(body=body))
 
 
 def _alerts() -> None:
@@ -41,6 +53,8 @@ def _alerts() -> None:
     op.add_column("alerts", sa.Column("trial", sa.Boolean(), nullable=False, server_default=sa.false()))
     op.add_column("alerts", sa.Column("incident_id", sa.String(length=64), nullable=True))
     op.add_column("alerts", sa.Column("again_after", sa.Integer(), nullable=True))
+    op.add_column("alerts", sa.Column("told", sa.String(length=32), nullable=True))
+    op.create_index("ix_alerts_incident", "alerts", ["run_id", "incident_id"])
 
 
 def _incidents() -> None:

@@ -46,6 +46,15 @@ class CloseReason(StrEnum):
     RULE_CHANGED = "rule_changed"
 
 
+class Told(StrEnum):
+    """What has become of the message about an episode that fired."""
+
+    NAMED = "named"
+    """A message has named it."""
+    HUSHED = "hushed"
+    """It was over before it was to be told: silenced, inhibited, rewound."""
+
+
 _PENDING, _FIRING, _RECOVERING, _RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING, AlertState.RESOLVED
 _I = AlertInput
 
@@ -174,6 +183,13 @@ class Alert:
     """None while nothing of it concerns people: pending, information, on trial."""
     again_after: int | None = None
     """The segment of the rollback after which the same rule fires once more."""
+    told: Told | None = None
+    """None as long as no message has named it."""
+
+    @property
+    def concerns_people(self) -> bool:
+        """Whether it opens an incident, is told, acted on and held against checkpoints: more than information, not on trial."""
+        return self.severity is not Severity.INFO and not self.trial
 
     @property
     def is_open(self) -> bool:

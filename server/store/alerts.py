@@ -5,13 +5,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from server.domain.alerts import OPEN, Alert, CloseReason
+from server.domain.alerts import OPEN, Alert, CloseReason, Told
 from trainer_agent.wire.codec import number_from_json, to_json
 from trainer_agent.wire.vocabulary import AlertState, Severity
 
 from .tables import alerts
 
-_OPEN = alerts.c.state.in_([state.value for state in OPEN])
+IS_OPEN = alerts.c.state.in_([state.value for state in OPEN])
 
 
 def _row(alert: Alert) -> dict[str, Any]:
@@ -32,9 +32,15 @@ def _alert(row: sa.Row[Any]) -> Alert:
             "closed_because": None if columns["closed_because"] is None else CloseReason(columns["closed_because"]),
             "value": number_from_json(said["value"]),
             "limit": None if said["limit"] is None else number_from_json(said["limit"]),
+            "told": None if columns["told"] is None else Told(columns["told"]),
             "evidence": {name: number_from_json(value) for name, value in said["evidence"].items()},
         }
     )
+
+
+def of_rows(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Alert, ...]:
+    """The episodes that a query over the whole table finds."""
+    return tuple(_alert(row) for row in connection.execute(query))
 
 
 def add_alert(connection: sa.Connection, alert: Alert) -> None:
@@ -68,14 +74,14 @@ def read_alerts(
     if run_id is not None:
         query = query.where(alerts.c.run_id == run_id)
     if open_only:
-        query = query.where(_OPEN)
+        query = query.where(IS_OPEN)
     newest_first = (alerts.c.onset_at.desc(), alerts.c.onset_step.desc(), alerts.c.alert_id)
     return tuple(_alert(row) for row in connection.execute(query.order_by(*newest_first).limit(limit)))
 
 
 def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: str | None = None) -> tuple[Alert, ...]:
     """All open episodes of a run, of a rule, or of everything, oldest onset first."""
-    query = sa.select(alerts).where(_OPEN)
+    query = sa.select(alerts).where(IS_OPEN)
     if run_id is not None:
         query = query.where(alerts.c.run_id == run_id)
     if rule_id is not None:
@@ -83,10 +89,22 @@ def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: s
     return tuple(_alert(row) for row in connection.execute(query.order_by(alerts.c.onset_step, alerts.c.alert_id)))
 
 
+def count_open_by_rule(connection: sa.Connection) -> dict[str, int]:
+    """How many episodes of each rule are open; rules without any are left out."""
+    query = sa.select(alerts.c.rule_id, sa.func.count()).where(IS_OPEN).group_by(alerts.c.rule_id)
+    return dict(connection.execute(query).tuples().all())
+
+
+def stalls(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Alert]:
+    """By run, the open episode that says that it makes no step; runs without one are left out, and rules on trial."""
+    mine = (alerts.c.run_id.in_(run_ids), alerts.c.detector == DetectorKind.STALLED.value, ~alerts.c.trial, _OPEN)
+    return {row.run_id: _alert(row) for row in connection.execute(sa.select(alerts).where(*mine))}
+
+
 def unsettled(connection: sa.Connection) -> tuple[Alert, ...]:
     """The open episodes of all runs, and those that only a run's end has closed: it did not cure what they tell of."""
     ended = alerts.c.closed_because == CloseReason.RUN_ENDED.value
-    return tuple(_alert(row) for row in connection.execute(sa.select(alerts).where(_OPEN | ended)))
+    return tuple(_alert(row) for row in connection.execute(sa.select(alerts).where(IS_OPEN | ended)))
 
 
 def signs(connection: sa.Connection, run_id: str) -> tuple[Alert, ...]:

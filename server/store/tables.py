@@ -178,6 +178,8 @@ alerts = sa.Table(
     sa.Column("trial", sa.Boolean, nullable=False, default=False),
     sa.Column("incident_id", Id),
     sa.Column("again_after", sa.Integer),  # the segment of the rollback after which the same rule fires once more
+    sa.Column("told", Word),  # whether a message has named it: see domain/grouping.py
+    sa.Index("ix_alerts_incident", "run_id", "incident_id"),
 )
 
 incidents = sa.Table(

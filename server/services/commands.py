@@ -131,7 +131,8 @@ def _check_fits(new: NewCommand) -> None:
         raise Invalid(f"a {new.kind} goes to no checkpoint and changes nothing of the data", "leave out what is of a rollback")
     named = bool(new.exclude_samples or new.exclude_documents)
     if len(new.exclude_samples) > admission.MOST_SAMPLES or len(new.exclude_documents) > admission.MOST_DOCUMENTS:
-        raise Invalid(f"at most {admission.MOST_SAMPLES} samples and {admission.MOST_DOCUMENTS} documents can be named", "name fewer")
+        most = f"{admission.MOST_SAMPLES} samples and {admission.MOST_DOCUMENTS} documents"
+        raise Invalid(f"at most {most} can be named", "name fewer")
     if new.data is DataMode.EXCLUDE and not named:
         raise Invalid("nothing is named to be excluded", "name samples or documents, or choose skip or replay")
     if new.data not in (None, DataMode.EXCLUDE) and named:

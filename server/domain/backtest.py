@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from heapq import merge
 
 from trainer_agent.wire.vocabulary import AlertState, SegmentCause
 
@@ -79,19 +80,22 @@ def episodes_of(recording: Recording, rules: Iterable[AlertRule], now: datetime)
 
 
 def points_in(columns: Iterable[StoredColumn]) -> Iterator[Point]:
-    """The points of one segment in the order in which they are judged: by life and `seq`, those of one `seq` by name."""
-    rows = [
-        (column.life, seq, column.rank, column.series, step, time, value, column.segment)
-        for column in columns
-        for seq, step, time, value in zip(column.seq, column.step, column.time, column.value, strict=True)
-    ]
-    rows.sort(key=_place)
-    for _, seq, rank, series, step, time, value, segment in rows:
+    """The points of one segment in the order in which they are judged: by life and `seq`, those of one `seq` by name.
+
+    Each column is in that order already, so they are merged and never all made at once.
+    """
+    for _, seq, rank, series, step, time, value, segment in merge(*map(_rows, columns)):
         yield Point(series, segment, rank, int(seq), int(step), time, value)
 
 
-def _place(row: tuple[int, float, int, str, float, float, float, int]) -> tuple[int, float, int, str]:
-    return row[:4]  # a value, which may be NaN, is never compared
+_Row = tuple[int, float, int, str, float, float, float, int]
+
+
+def _rows(column: StoredColumn) -> Iterator[_Row]:
+    """The points, each behind its place. No two places are equal, so that a value, which may be NaN, is never compared."""
+    life, rank, series, segment = column.life, column.rank, column.series, column.segment
+    for seq, step, time, value in zip(column.seq, column.step, column.time, column.value, strict=True):
+        yield life, seq, rank, series, step, time, value, segment
 
 
 class _Replayed:
@@ -227,8 +231,12 @@ class History:
         found.sort(key=lambda point: (point.step, point.segment))
         return found[-watching.REPLAYED_POINTS :]
 
-    def _of_segment(self, series: str, rank: int, segment: int) -> tuple[list[int], list[Point]]:
+    def of_segment(self, series: str, rank: int, segment: int) -> list[Point]:
         """The points of a segment by step, one a step: the one written last."""
+        return self._of_segment(series, rank, segment)[1]
+
+    def _of_segment(self, series: str, rank: int, segment: int) -> tuple[list[int], list[Point]]:
+        """Steps and points."""
         known = self._resolved.get((series, rank, segment))
         if known is None:
             mine = sorted((c for c in self._columns[series, rank] if c.segment == segment), key=lambda c: c.life)

@@ -229,11 +229,15 @@ backtests = sa.Table(
     sa.Column("logs", sa.LargeBinary),  # what was brought along to be judged, compressed
     sa.Column("done", sa.Integer, nullable=False, default=0),
     sa.Column("total", sa.Integer, nullable=False, default=0),
+    sa.Column("points", sa.BigInteger, nullable=False, default=0),
     sa.Column("result", Json),
     sa.Column("problem", sa.Text, nullable=False, default=""),
     sa.Column("created_by", Name, nullable=False),
     sa.Column("created_at", UtcTime, nullable=False),
     sa.Column("heard_at", UtcTime, nullable=False),  # of the server process that works on it
+    sa.Column("taken_by", Id),  # which server process that is; None while it waits for one
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),  # how many have begun with it
+    sa.Column("started_at", UtcTime),
     sa.Column("ended_at", UtcTime),
 )
 

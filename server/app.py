@@ -34,7 +34,7 @@ from .api.headers import HostCheck, StrictHeaders
 from .clock import utc_now
 from .outbound.addresses import Policy
 from .outbound.wakeups import Bus
-from .services import evaluation
+from .services import rules as rules_service
 from .services import runs as run_service
 from .settings import Settings
 from .store.database import Database
@@ -85,7 +85,7 @@ def open_database(settings: Settings, bus: Bus, now: Callable[[], datetime]) -> 
     database = Database.open(settings.database, on_commit=bus.ring)
     try:
         database.migrate()
-        database.writer.submit(evaluation.ensure_rules)
+        database.writer.submit(lambda connection: rules_service.ensure_rules(connection, now()))
         database.writer.submit(lambda connection: run_service.give_grace(connection, now()))
     except BaseException:
         database.close()

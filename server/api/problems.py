@@ -96,7 +96,13 @@ def of_service(error: errors.ServiceError) -> Problem:
         case errors.Conflict():
             return Problem(409, error.detail, error.fix or "look at it as it is now")
         case _:
-            return Problem(422, error.detail, error.fix or "correct it and send again")
+            return Problem(422, error.detail, error.fix or "correct it and send again", members=_wrong_fields(error))
+
+
+def _wrong_fields(error: errors.ServiceError) -> dict[str, Any]:
+    """What a form shows beside its fields, where it is known which are wrong."""
+    wrong = error.errors if isinstance(error, errors.Invalid) else ()
+    return {"errors": [{"field": field, "message": message} for field, message in wrong]} if wrong else {}
 
 
 def _now(now: errors.Now) -> dict[str, Any]:

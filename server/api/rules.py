@@ -1,35 +1,64 @@
-"""Alert rules, for people."""
+"""Alert rules, and the detectors they may use, for people."""
 
-from typing import Annotated, Any, Literal
+from collections import defaultdict
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from sqlalchemy import Connection
 
+from server.domain import rules as domain
+from server.domain.detectors import DETECTORS
+from server.domain.detectors.base import DetectorKind
+from server.domain.marks import MARKS, Mark
 from server.domain.rules import AlertRule
 from server.services import rules as service
+from server.store import alerts as alerts_store
 from server.store import rules as store
+from trainer_agent.wire.vocabulary import DataMode, Severity
 
-from .deps import By, Id, In
+from .deps import By, Id, In, Out
 from .door import PeopleRoute
 
-router = APIRouter(prefix="/api/rules", route_class=PeopleRoute, tags=["rules"])
+router = APIRouter(prefix="/api", route_class=PeopleRoute, tags=["rules"])
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+MOST_RUNS_NAMED = 20
 
 
-class ActionOut(BaseModel):
+class ActionOut(Out):
     """What follows when a rule fires."""
 
     kind: str
     countdown_seconds: float
     data: str
     max_grad_norm: float | None
+    dry_run: bool
 
 
-class RuleOut(BaseModel):
+class ScopeOut(Out):
+    """Where a rule holds."""
+
+    kind: str
+    name: str
+
+
+class FailureOut(Out):
+    """Why a rule is judged no more."""
+
+    at: str
+    text: str
+
+
+class RunNamed(Out):
+    """A run that something is said of."""
+
+    run_id: str
+    run_name: str
+
+
+class RuleOut(Out):
     """A rule as the page shows it."""
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")
     rule_id: str
     name: str
     title: str
@@ -43,71 +72,203 @@ class RuleOut(BaseModel):
     action: ActionOut
     version: int
     reason: str
+    scope: ScopeOut
+    trial: bool
+    edited: bool
+    is_default: bool
+    failure: FailureOut | None
+    never_seen: list[RunNamed]
+    too_many_series: list[RunNamed]
+    open_alerts: int
 
 
-class Rules(BaseModel):
+class Rules(Out):
     """All rules, in the order of the page."""
 
     rules: list[RuleOut]
 
 
-class ActionChange(BaseModel):
-    """What of an action is to be different."""
+class SettingOut(Out):
+    """A number that a detector lets a rule set."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-    kind: Literal["notify", "stop", "rollback"] = "notify"
-    countdown_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 60.0
-    data: Literal["replay", "skip"] = "skip"
-    max_grad_norm: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-
-
-class RuleChange(BaseModel):
-    """What of a rule is to be different; what is not named stays."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    settings: dict[Annotated[str, Field(max_length=64)], Finite] = Field(default={}, max_length=32)
-    for_points: Annotated[int, Field(ge=1, le=100_000)] = 1
-    keep_firing_for_points: Annotated[int, Field(ge=0, le=100_000)] = 10
-    severity: Literal["info", "warning", "critical"] = "warning"
-    enabled: bool = True
-    action: ActionChange = ActionChange()
+    name: str
+    default: float | None
+    minimum: float
+    maximum: float
+    whole: bool
+    meaning: str
 
 
-def rule_out(rule: AlertRule) -> RuleOut:
-    """A rule as the API shows it."""
-    action = rule.action
-    return RuleOut(
-        rule_id=rule.rule_id,
-        name=rule.name,
-        title=rule.title,
-        series=rule.series,
-        detector=rule.detector.value,
-        settings=dict(rule.settings),
-        for_points=rule.for_points,
-        keep_firing_for_points=rule.keep_firing_for_points,
-        severity=rule.severity.value,
-        enabled=rule.enabled,
-        action=ActionOut(
-            kind=action.kind.value,
-            countdown_seconds=action.countdown_seconds,
-            data=action.data.value,
-            max_grad_norm=action.max_grad_norm,
-        ),
-        version=rule.version,
-        reason=rule.reason,
+class DetectorOut(Out):
+    """A condition that a rule can state."""
+
+    kind: str
+    meaning: str
+    companions: list[str]
+    across_ranks: bool
+    settings: list[SettingOut]
+
+
+class Detectors(Out):
+    """All conditions."""
+
+    detectors: list[DetectorOut]
+
+
+def _said(**schema: Any) -> Any:
+    """A field that the domain reads, so that every wrong one is told at once; the schema is what it takes."""
+    return Annotated[Any, WithJsonSchema(schema)]
+
+
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": domain.MAX_NAME}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": domain.MAX_POINTS}
+_NUMBER = {"anyOf": [{"type": "number"}, {"type": "null"}]}
+_ACTION = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": [kind.value for kind in domain.ActionKind]},
+        "countdown_seconds": {"type": "number", "minimum": 0, "maximum": domain.MAX_COUNTDOWN_SECONDS},
+        "data": {"enum": [mode.value for mode in DataMode]},
+        "max_grad_norm": _NUMBER,
+        "dry_run": {"type": "boolean"},
+    },
+    "additionalProperties": False,
+}
+_SCOPE = {
+    "type": "object",
+    "properties": {"kind": {"enum": [kind.value for kind in domain.ScopeKind]}, "name": {"type": "string"}},
+    "additionalProperties": False,
+}
+
+
+class RuleSaid(BaseModel):
+    """A rule, or what of one is to be different; what is not named stays, or is the default."""
+
+    model_config = ConfigDict(extra="allow")
+    name: _said(**_TEXT) = None  # type: ignore[valid-type]
+    title: _said(**_TEXT) = None  # type: ignore[valid-type]
+    series: _said(**_TEXT) = None  # type: ignore[valid-type]
+    detector: _said(enum=[kind.value for kind in DETECTORS]) = None  # type: ignore[valid-type]
+    settings: _said(type="object", additionalProperties=_NUMBER) = None  # type: ignore[valid-type]
+    for_points: _said(**_COUNT) = None  # type: ignore[valid-type]
+    keep_firing_for_points: _said(**_COUNT) = None  # type: ignore[valid-type]
+    severity: _said(enum=[severity.value for severity in Severity]) = None  # type: ignore[valid-type]
+    enabled: _said(type="boolean") = None  # type: ignore[valid-type]
+    action: _said(**_ACTION) = None  # type: ignore[valid-type]
+    scope: _said(**_SCOPE) = None  # type: ignore[valid-type]
+    trial: _said(type="boolean") = None  # type: ignore[valid-type]
+    reason: _said(type="string", maxLength=domain.MAX_REASON) = None  # type: ignore[valid-type]
+
+    def given(self) -> dict[str, Any]:
+        """What the caller has named, as it was sent."""
+        named = {name: getattr(self, name) for name in self.model_fields_set if name in type(self).model_fields}
+        return {**named, **(self.model_extra or {})}
+
+
+class RuleChange(RuleSaid):
+    """What of a rule is to be different, and the version that this was decided on."""
+
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+
+
+def rules_out(connection: Connection, rules: tuple[AlertRule, ...]) -> list[RuleOut]:
+    """Rules as the API shows them, with what there is to say of each."""
+    failures, alerts = store.read_failures(connection), alerts_store.count_open_by_rule(connection)
+    marks = {mark: _runs_of(connection, mark) for mark in MARKS}
+    return [
+        RuleOut(
+            **domain.rule_to_json(rule),
+            is_default=service.is_default(rule.rule_id),
+            failure=_failure(failures.get(rule.rule_id)),
+            never_seen=marks[Mark.NEVER_SEEN][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
+            too_many_series=marks[Mark.TOO_MANY_SERIES][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
+            open_alerts=alerts.get(rule.rule_id, 0),
+        )
+        for rule in rules
+    ]
+
+
+def _failure(kept: dict[str, Any] | None) -> FailureOut | None:
+    return None if kept is None else FailureOut(at=kept["at"], text=kept["text"])
+
+
+def _runs_of(connection: Connection, mark: Mark) -> dict[tuple[str, int], list[RunNamed]]:
+    """The runs at which a rule, in the version it has, bears a mark."""
+    found: dict[tuple[str, int], list[RunNamed]] = defaultdict(list)
+    for rule_id, version, run_id, run_name in store.read_marks(connection, mark):
+        found[rule_id, version].append(RunNamed(run_id=run_id, run_name=run_name))
+    return found
+
+
+def detector_out(kind: DetectorKind) -> DetectorOut:
+    """A detector as the API shows it."""
+    detector = DETECTORS[kind]
+    settings = [
+        SettingOut(
+            name=name,
+            default=setting.default,
+            minimum=setting.minimum,
+            maximum=setting.maximum,
+            whole=setting.whole,
+            meaning=setting.meaning,
+        )
+        for name, setting in detector.settings.items()
+    ]
+    return DetectorOut(
+        kind=kind.value,
+        meaning=domain.meaning(kind),
+        companions=list(detector.companions),
+        across_ranks=detector.across_ranks,
+        settings=settings,
     )
 
 
-@router.get("")
+@router.get("/detectors")
+def list_detectors() -> Detectors:
+    """Every condition that a rule can state, with its settings."""
+    return Detectors(detectors=[detector_out(kind) for kind in DETECTORS])
+
+
+@router.get("/rules")
 def list_rules(context: In) -> Rules:
     """All rules, in the order of the page."""
     with context.database.reading() as connection:
-        return Rules(rules=[rule_out(rule) for rule in store.read_rules(connection)])
+        return Rules(rules=rules_out(connection, store.read_rules(connection)))
 
 
-@router.put("/{rule_id}")
+@router.post("/rules", status_code=201)
+def create_rule(body: RuleSaid, context: In, caller: By) -> RuleOut:
+    """A new rule. It judges from the next point on."""
+    given, now = body.given(), context.now()
+    return _saved(context, lambda connection: service.create(connection, given, caller.name, now))
+
+
+@router.put("/rules/{rule_id}")
 def change_rule(rule_id: Id, body: RuleChange, context: In, caller: By) -> RuleOut:
-    """The rule after the change; it starts afresh on every run."""
-    changes: dict[str, Any] = body.model_dump(exclude_unset=True)
+    """The rule after the change; it starts afresh on every run, unless only its words have changed."""
+    changes, now = body.given(), context.now()
+    changes.pop("version", None)
+    return _saved(context, lambda c: service.change(c, rule_id, changes, caller.name, now, version=body.version))
+
+
+@router.post("/rules/{rule_id}/reset")
+def reset_rule(rule_id: Id, context: In, caller: By) -> RuleOut:
+    """A default rule as the pack has it."""
     now = context.now()
-    return rule_out(context.database.writer.submit(lambda c: service.change(c, rule_id, changes, caller.name, now)))
+    return _saved(context, lambda connection: service.reset(connection, rule_id, caller.name, now))
+
+
+@router.delete("/rules/{rule_id}", status_code=204)
+def delete_rule(rule_id: Id, context: In, caller: By) -> None:
+    """Forget a rule of one's own. A default rule is disabled instead."""
+    now = context.now()
+    context.database.writer.submit(lambda connection: service.remove(connection, rule_id, caller.name, now))
+    context.bus.ring(rules=True)
+
+
+def _saved(context: In, act: Any) -> RuleOut:
+    """What a change has made of a rule. Pages are told."""
+    rule = context.database.writer.submit(act)
+    context.bus.ring(rules=True)
+    with context.database.reading() as connection:
+        return rules_out(connection, (rule,))[0]

@@ -11,6 +11,7 @@
 `detail` says what is wrong, `fix` what to do next; the api makes a problem document of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.domain.admission import Refusal
@@ -79,4 +80,8 @@ class Stale(ServiceError):  # noqa: N818
 
 
 class Invalid(ServiceError):  # noqa: N818
-    """What was sent cannot be taken."""
+    """What was sent cannot be taken. `errors` are the wrong fields and what is wrong with each, where that is known."""
+
+    def __init__(self, detail: str = "", fix: str = "", errors: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(detail, fix)
+        self.errors = tuple(errors)

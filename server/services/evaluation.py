@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 from server.domain import checkpoints as checkpoints_domain
 from server.domain import episodes, watching
 from server.domain.alerts import Alert, AlertStatus, CloseReason
-from server.domain.default_rules import DEFAULT_RULES
 from server.domain.judging import ALL_RANKS, Change, Judging, Key
 from server.domain.points import Point
 from server.domain.rules import AlertRule
@@ -28,11 +27,6 @@ from trainer_agent.wire.messages import SegmentStarted
 from trainer_agent.wire.vocabulary import AlertState, SegmentCause
 
 from . import checkpoints, countdowns, reports, transitions
-
-
-def ensure_rules(connection: Connection) -> None:
-    """Put the default rules in place that are not there yet. What people have changed stays as it is."""
-    rules_store.add_missing(connection, DEFAULT_RULES)
 
 
 def judge_points(

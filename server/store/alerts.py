@@ -1,6 +1,7 @@
 """Alerts: one row an episode, from pending to its end."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import sqlalchemy as sa
@@ -91,8 +92,8 @@ def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: s
 
 def count_open_by_rule(connection: sa.Connection) -> dict[str, int]:
     """How many episodes of each rule are open; rules without any are left out."""
-    query = sa.select(alerts.c.rule_id, sa.func.count()).where(IS_OPEN).group_by(alerts.c.rule_id)
-    return dict(connection.execute(query).tuples().all())
+    query = sa.select(alerts.c.rule_id, sa.func.count().label("open")).where(IS_OPEN).group_by(alerts.c.rule_id)
+    return {row.rule_id: row.open for row in connection.execute(query)}
 
 
 def stalls(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Alert]:

@@ -116,11 +116,11 @@ def lock(connection: sa.Connection, run_id: str, *, wait: bool = True) -> Run | 
     return None if row is None else _run(row)
 
 
-def lock_live(connection: sa.Connection) -> None:
-    """Keep every run that may still be judged from all other writers until the end of the transaction."""
+def lock_live(connection: sa.Connection) -> dict[str, int]:
+    """Keep every run that may still be judged from all other writers until the end of the transaction. The step of each."""
     ended = [state.value for state in ENDED]
-    live = sa.select(runs.c.run_id).where(runs.c.state.not_in(ended)).order_by(runs.c.run_id)
-    connection.execute(live.with_for_update()).all()
+    live = sa.select(runs.c.run_id, runs.c.step).where(runs.c.state.not_in(ended)).order_by(runs.c.run_id)
+    return {row.run_id: row.step or 0 for row in connection.execute(live.with_for_update())}
 
 
 def list_all(connection: sa.Connection) -> list[Run]:

@@ -131,8 +131,14 @@ def test_a_rule_is_changed_by_the_fields_that_are_named(served):
     with served.client("operator") as person:
         before = next(r for r in person.get("/api/rules").json()["rules"] if r["rule_id"] == "grad-norm-over-10")
         changed = person.put("/api/rules/grad-norm-over-10", json={"severity": "warning", "settings": {"above": 12.5}}).json()
-        assert changed == {**before, "severity": "warning", "settings": {"above": 12.5}, "version": before["version"] + 1}
-        assert person.put("/api/rules/grad-norm-over-10", json={"name": "mine"}).status_code == 422
+        assert changed == {
+            **before,
+            "severity": "warning",
+            "settings": {"above": 12.5},
+            "version": before["version"] + 1,
+            "edited": True,
+        }
+        assert person.put("/api/rules/grad-norm-over-10", json={"rule_id": "mine"}).status_code == 422
         assert person.put("/api/rules/grad-norm-over-10", json={"settings": {"abvoe": 1}}).status_code == 422
         assert person.put("/api/rules/unknown", json={"enabled": False}).status_code == 404
 

@@ -24,7 +24,7 @@ RULE = AlertRule("r", "Norm over 10", "Norm high", "train/grad_norm", DetectorKi
 
 @pytest.mark.parametrize("rule", DEFAULT_RULES, ids=lambda rule: rule.rule_id)
 def test_a_default_rule_is_valid_says_why_it_exists_and_only_tells(rule):
-    assert problems(rule) == []
+    assert problems(rule) == ()
     assert len(rule.reason) > 80
     assert rule.enabled
     assert rule.action.kind is ActionKind.NOTIFY
@@ -57,7 +57,7 @@ def test_the_rules_that_cry_wolf_are_only_information():
 def test_a_wrong_rule_is_told_what_to_write_instead(change, words):
     found = problems(replace(RULE, **change))
     assert len(found) == 1
-    assert words in found[0]
+    assert words in str(found[0])
 
 
 def test_a_change_raises_the_version_and_keeps_what_it_does_not_name():
@@ -74,7 +74,7 @@ def test_a_change_that_changes_nothing_keeps_the_version():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"series": "train/loss"}, "cannot be changed"),
+        ({"version": 3}, "is no field of a rule"),
         ({"severity": "loud"}, "must be one of info, warning, critical"),
         ({"settings": {"above": "ten"}}, "must be a number"),
         ({"settings": {"above": "Infinity"}}, "finite"),

@@ -1,12 +1,14 @@
 """A trainer as the services hear it: records numbered 1, 2, 3 ..., sent in batches cut however a test likes."""
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from sqlalchemy import Connection
 
 from server.domain.rules import AlertRule
-from server.services import evaluation, ingest, runs
+from server.services import ingest, runs
+from server.services import rules as rules_service
 from server.store import alerts as alerts_store
 from server.store import events as events_store
 from server.store import rules as rules_store
@@ -121,11 +123,12 @@ class Trainer:
 
 
 def use_rules(connection, *rules: AlertRule):
-    rules_store.add_missing(connection, rules)
+    """Rules as a person made them: no newer pack replaces them."""
+    rules_store.add_missing(connection, [replace(rule, edited=True) for rule in rules])
 
 
 def use_default_rules(connection):
-    evaluation.ensure_rules(connection)
+    rules_service.ensure_rules(connection, datetime(2026, 3, 1, tzinfo=UTC))
 
 
 def told(connection, run_id="run", prefix=""):

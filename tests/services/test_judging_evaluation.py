@@ -261,7 +261,7 @@ def test_a_wrong_change_of_a_rule_is_refused_in_words_and_changes_nothing(connec
         rules.change(connection, "high", {"for_points": 0}, "ann", clock())
     with pytest.raises(NotFound):
         rules.change(connection, "low", {}, "ann", clock())
-    assert rules_store.read_rule(connection, "high") == HIGH
+    assert rules_store.read_rule(connection, "high") == replace(HIGH, edited=True)
 
 
 def test_a_switched_off_rule_judges_nothing(connection, trainer, clock):

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from judging_kit import Trainer, alerts_of
+from judging_kit import Trainer, alerts_of, use_default_rules
 from test_judging_countdowns import ROLLBACK, in_trouble
 
 from server.domain.alerts import CloseReason
 from server.domain.commands import Hand
-from server.services import commands, countdowns, evaluation, rules
+from server.services import commands, countdowns, rules
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Stale
 from server.store import commands as commands_store
@@ -147,8 +147,8 @@ def test_no_alert_of_a_rule_stays_open_that_is_changed_while_it_fires(servers, c
 
 
 def test_two_servers_that_start_together_put_the_default_rules_in_place_once(servers):
-    with uncommitted(servers[0], evaluation.ensure_rules):
-        second = Meanwhile(servers[1], evaluation.ensure_rules)
+    with uncommitted(servers[0], use_default_rules):
+        second = Meanwhile(servers[1], use_default_rules)
         second.is_held_up()
     assert second.end().error is None
     with servers[0].reading() as connection:

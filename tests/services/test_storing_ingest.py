@@ -4,10 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from judging_kit import use_default_rules
 
 from server.domain import points as domain
 from server.domain.events import EventType
-from server.services import evaluation, ingest, runs
+from server.services import ingest, runs
 from server.services.errors import Invalid, OutOfOrder
 from server.store import events as event_store
 from server.store import points, segments, summaries
@@ -31,7 +32,7 @@ LOSS = "train/loss"
 
 @pytest.fixture
 def begun(connection, now):
-    evaluation.ensure_rules(connection)
+    use_default_rules(connection)
     for incarnation, rank in (("i", 0), ("j", 1)):
         runs.start_run(connection, RunStart("r", incarnation, "p", "n", rank=rank, world_size=2), "t", now)
     return connection

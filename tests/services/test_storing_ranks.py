@@ -1,9 +1,10 @@
 """What ranks may say, and what a run that can no longer be told is shown as."""
 
 import pytest
+from judging_kit import use_default_rules
 
 from server.domain.events import EventType
-from server.services import evaluation, ingest, runs
+from server.services import ingest, runs
 from server.store import events as event_store
 from server.store import runs as run_store
 from trainer_agent.wire.codec import check_batch, decode, encode
@@ -13,7 +14,7 @@ from trainer_agent.wire.vocabulary import CommandKind, DataMode, RunState, Segme
 
 @pytest.fixture
 def begun(connection, now):
-    evaluation.ensure_rules(connection)
+    use_default_rules(connection)
     for incarnation, rank in (("i", 0), ("j", 1)):
         obeys = (CommandKind.STOP, CommandKind.ROLLBACK)
         runs.start_run(connection, RunStart("r", incarnation, "p", "n", rank=rank, world_size=2, capabilities=obeys), "t", now)

@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from judging_kit import use_default_rules
 
-from server.services import evaluation, ingest, runs
+from server.services import ingest, runs
 from server.services.errors import OutOfOrder
 from server.store import points, summaries
 from server.store.tables import metadata
@@ -165,7 +166,7 @@ def end_state(connection):
 
 def result_of(database, deliver, seed, lives):
     with database.write_engine.connect() as connection, connection.begin() as transaction:
-        evaluation.ensure_rules(connection)
+        use_default_rules(connection)
         deliver(connection, Random(seed), lives)
         state = end_state(connection)
         transaction.rollback()

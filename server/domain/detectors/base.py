@@ -79,5 +79,7 @@ class Detector:
     across_ranks: bool = False
     """One state for all ranks of a run, fed with the points of each; `point.rank` tells them apart. It must come to the same
     whatever the order in which the ranks' points arrive. Its settings hold the number of ranks under `RANKS`."""
+    meaning: str = ""
+    """What it says, in a sentence; empty where the first sentence of the file of `step` is that."""
     begins: Callable[[State, SegmentCause], State] | None = None
     """Told after the curve was replayed and before the first point of a segment, where the cause of that is known."""

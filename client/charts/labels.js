@@ -2,8 +2,8 @@
  * The labels above a plot: what begins at the marks, each at its own mark and none over another. Pure.
  *
  * @typedef {{ at: number, text: string, tone: "crit" | "warn" | "acc" | "mute", anchor: "left" | "right" }} Label
- * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, ranks?: string, changed?: Record<number, string[]>, colon?: string, and?: string }} Words
- * `changed`: by segment, what is different since it began
+ * @typedef {{ firstSign: string, restart: string, rollback: string, limit: string, offScale: string, trial?: string, fires?: string, ranks?: string, changed?: Record<number, string[]>, colon?: string, and?: string }} Words
+ * `changed`: by segment, what is different since it began; `fires`: said instead of the first sign, at the step of the first firing
  */
 
 export const MARGIN = { left: 48, right: 14, top: 14, bottom: 18 };
@@ -26,12 +26,15 @@ export function labels({ marks, look, labelled, words, brush }, perPixel) {
   const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
   if (first) {
     const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
-    wanted.push({
-      at: Math.min(first.to ?? look[1], look[1]),
-      text: `${words.firstSign} ${sign}`,
-      tone: first.kind,
-      anchor: "right",
-    });
+    const at = Math.min(first.to ?? look[1], look[1]),
+      text = words.fires ? `${words.fires} ${first.firing ?? first.from}` : `${words.firstSign} ${sign}`;
+    const label = /** @type {Label} */ ({ at, text, tone: first.kind, anchor: "right" });
+    // Where the plot begins before the label would, it stands on the other side of the first sign.
+    wanted.push(
+      span(label, perPixel)[0] < look[0] - MARGIN.left * perPixel
+        ? { ...label, at: Math.max(first.from, look[0]), anchor: "left" }
+        : label,
+    );
   }
   const taken = placed(wanted, perPixel);
   for (const line of lineLabels(marks.lines, words)) {
@@ -40,8 +43,24 @@ export function labels({ marks, look, labelled, words, brush }, perPixel) {
     taken.push(span(label, perPixel));
     wanted.push(label);
   }
+  for (const label of trialLabels(marks.bands, words, look)) {
+    const place = span(label, perPixel);
+    if (place[1] > look[1] || taken.some((other) => other !== null && place[0] < other[1] && place[1] > other[0])) continue;
+    taken.push(place);
+    wanted.push(label);
+  }
   return wanted.filter((_, i) => taken[i] !== null);
 }
+
+/**
+ * A band of a rule on trial is quiet and says that it is one, where there is room.
+ * @param {import("../timeline.js").Band[]} bands @param {Words} words @param {[number, number]} look
+ * @returns {Label[]}
+ */
+const trialLabels = (bands, words, look) =>
+  bands
+    .filter((b) => b.trial && b.firing !== null && b.from >= look[0] && b.from <= look[1])
+    .map((b) => ({ at: b.from, text: words.trial ?? "", tone: "mute", anchor: "left" }));
 
 /**
  * What to write at the lines, the newest first, each at length, shorter and in a word; a step at which several segments begin is one line, and its
@@ -56,7 +75,11 @@ function lineLabels(all, words) {
       const short = words[cause],
         more = words.changed?.[segment] ?? [];
       const told = more.length > 1 ? [more, more.slice(0, 1)] : more.length ? [more] : [];
-      return { step, cause, texts: [...told.map((part) => `${short}${words.colon ?? ": "}${part.join(words.and ?? ", ")}`), short] };
+      return {
+        step,
+        cause,
+        texts: [...told.map((part) => `${short}${words.colon ?? ": "}${part.join(words.and ?? ", ")}`), short],
+      };
     });
 }
 

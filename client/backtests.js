@@ -1,0 +1,195 @@
+/**
+ * A backtest as the page follows it: what is asked, how far it is, what came out, and which run's curve is looked at. Pure.
+ *
+ *   idle -> starting -> queued -> running -> succeeded | failed | cancelled
+ *                starting -> failed (refused)        starting, queued, running -> cancelled
+ *   from every end, and from idle, start leads to starting again; what came out last stays to be read until then
+ *
+ * @typedef {{ rule_id: string, series: string, rank: number, segment: number, severity: string, onset_step: number, firing_step: number,
+ *   resolved_step: number | null, value: number | string, limit: number | string | null, text: string }} Episode
+ * @typedef {{ series: string, steps: number[], values: (number | string)[] }} Curve
+ * @typedef {{ run_id: string | null, name: string, project: string, outcome: string, ended_step: number | null, points: number, verdict: string,
+ *   lead_steps: number | null, episodes: Episode[], episodes_before: number, curve?: Curve | null }} Tested
+ * @typedef {{ failed_runs: number, caught: number, caught_before: number, lead_steps_median: number | null, healthy_runs: number,
+ *   false_alarms: number, false_alarms_before: number, episodes_per_1000: number, episodes_per_1000_before: number }} Summary
+ * @typedef {"recent" | "all" | "picked" | "logs"} Choice
+ * @typedef {{ phase: string, id: string, done: number, total: number, seconds: number, points: number, problem: { detail: string, fix: string } | null,
+ *   result: { summary: Summary, runs: Tested[] } | null, of: string, asked: string, chosen: string }} Backtest
+ * `asked`: the rule as it was sent, as text; `of`: the rule that `result` speaks of; `chosen`: key of the run whose curve is shown
+ * @typedef {{ kind: "start", asked: string } | { kind: "started", id: string } | { kind: "report", report: any } | { kind: "refused", problem: { detail: string, fix: string } }
+ *   | { kind: "cancel" } | { kind: "choose", key: string } | { kind: "forget" }} Input
+ */
+import { emptySeries } from "./series.js";
+import { toNumber } from "./format.js";
+
+export const ACTIVE = new Set(["starting", "queued", "running"]);
+
+/** @type {Backtest} */
+export const IDLE = {
+  phase: "idle",
+  id: "",
+  done: 0,
+  total: 0,
+  seconds: 0,
+  points: 0,
+  problem: null,
+  result: null,
+  of: "",
+  asked: "",
+  chosen: "",
+};
+
+/**
+ * @param {Backtest} state
+ * @param {Input} input
+ * @returns {Backtest}
+ */
+export function step(state, input) {
+  const active = ACTIVE.has(state.phase);
+  switch (input.kind) {
+    case "start":
+      return active ? state : { ...state, phase: "starting", id: "", done: 0, total: 0, problem: null, asked: input.asked };
+    case "started":
+      return state.phase === "starting" ? { ...state, phase: "queued", id: input.id } : state;
+    case "report":
+      return active && input.report.backtest_id === state.id ? reported(state, input.report) : state;
+    case "refused":
+      return active ? { ...state, phase: "failed", problem: input.problem } : state;
+    case "cancel":
+      return active ? { ...state, phase: "cancelled" } : state;
+    case "choose":
+      return { ...state, chosen: input.key };
+    default:
+      return IDLE;
+  }
+}
+
+/** @param {Backtest} state @param {any} report @returns {Backtest} */
+function reported(state, { state: phase, done, total, seconds, points, problem, result }) {
+  const next = { ...state, phase, done, total, problem: problem ? { detail: problem, fix: "" } : null };
+  if (phase !== "succeeded" || !result) return next;
+  const rows = inOrder(result.runs);
+  const kept = rows.some((run) => keyOf(run) === state.chosen);
+  return { ...next, seconds, points, result, of: state.asked, chosen: kept ? state.chosen : rows[0] ? keyOf(rows[0]) : "" };
+}
+
+/** @param {Tested} run */
+export const keyOf = (run) => run.run_id ?? `log:${run.name}`;
+
+/**
+ * What is asked of the server.
+ * @param {any} rule as the API takes it
+ * @param {string | null} saved id of the stored rule that the figures before are of
+ * @param {Choice} choice
+ * @param {string[]} picked ids of runs
+ * @param {{ name: string, text: string }[]} logs
+ */
+export function request(rule, saved, choice, picked, logs) {
+  const runs = {
+    recent: { kind: "recent", days: 30 },
+    all: { kind: "all" },
+    picked: { kind: "picked", run_ids: picked },
+    logs: { kind: "none" },
+  }[choice];
+  return { rule, rule_id: saved, pack: false, runs, logs: choice === "logs" ? logs : [] };
+}
+
+const ORDER = ["early", "late", "missed", "false_alarm", "quiet"];
+
+/** The runs as the table lists them: those that failed, the earliest warning first; then false alarms; then the quiet ones. @param {Tested[]} runs @returns {Tested[]} */
+export function inOrder(runs) {
+  const rank = (/** @type {Tested} */ run) => ORDER.indexOf(run.verdict);
+  return [...runs].sort((a, b) => rank(a) - rank(b) || (b.lead_steps ?? 0) - (a.lead_steps ?? 0) || a.name.localeCompare(b.name));
+}
+
+/**
+ * The four figures; `tone` marks what is worse than it was, or a false alarm.
+ * @param {Summary} s
+ * @returns {{ name: string, value: number | null, values: Record<string, any>, tone: "" | "odd" | "bad" }[]}
+ */
+export const figures = (s) => [
+  {
+    name: "caught",
+    value: s.caught,
+    values: { of: s.failed_runs, before: s.caught_before },
+    tone: s.caught < s.caught_before ? "bad" : "",
+  },
+  { name: "lead", value: s.lead_steps_median, values: {}, tone: "" },
+  {
+    name: "alarms",
+    value: s.false_alarms,
+    values: { of: s.healthy_runs, before: s.false_alarms_before },
+    tone: s.false_alarms > 0 ? "odd" : "",
+  },
+  { name: "rate", value: rounded(s.episodes_per_1000), values: { before: rounded(s.episodes_per_1000_before) }, tone: "" },
+];
+
+/** Two digits are enough for a rate. @param {number} value */
+const rounded = (value) => Number(value.toPrecision(2));
+
+const KIND = /** @type {Record<string, "crit" | "warn" | "mute">} */ ({ critical: "crit", warning: "warn" });
+
+/**
+ * Where the rule would have fired, as the bands of a chart. A rule that only informs is seen here all the same: it is what is looked for.
+ * @param {Tested} run
+ * @param {string} series
+ * @returns {import("./timeline.js").Timeline}
+ */
+export const marks = (run, series) => ({
+  bands: run.episodes
+    .filter((e) => e.series === series)
+    .map((e) => ({
+      from: e.onset_step,
+      firing: e.firing_step,
+      to: e.resolved_step,
+      kind: KIND[e.severity] ?? "warn",
+      title: "",
+      series,
+      limit: toNumber(e.limit),
+      open: e.resolved_step === null,
+      trial: false,
+    })),
+  lines: [],
+  checkpoints: [],
+  superseded: [],
+});
+
+/** The series whose curve says most: where the rule fired first, else the one it names. @param {Tested} run @param {string} named */
+export const seriesOf = (run, named) =>
+  run.episodes[0]?.series ?? run.curve?.series ?? (named.includes("*") ? named.replace(/\*.*$/, "") : named);
+
+const AROUND = 3; // of the stretch in view, before the first sign is this many times what comes after it
+
+/**
+ * The steps to look at first: all of a short run, else the stretch around the first firing.
+ * @param {Tested} run
+ * @param {string} series
+ * @param {number} last step of its curve
+ * @returns {[number, number]}
+ */
+export function lookAt(run, series, last) {
+  const first = run.episodes.find((e) => e.series === series),
+    room = Math.max(1, last * 0.015);
+  const reach = Math.max(300, Math.round(last / 10));
+  if (!first || last <= 2 * reach) return [0, last + room];
+  const to = Math.min(last, Math.max(first.firing_step, first.resolved_step ?? 0) + reach / 2);
+  const from = Math.max(0, first.onset_step - Math.max(reach, AROUND * (to - first.onset_step)));
+  return [from, to + (to - from) * 0.015];
+}
+
+/**
+ * The curve of a log, in the form in which a run's is decoded.
+ * @param {Curve} curve
+ * @returns {import("./series.js").Decoded}
+ */
+export function decoded(curve) {
+  const values = Float64Array.from(curve.values, (v) => toNumber(v) ?? NaN),
+    steps = Float64Array.from(curve.steps),
+    of = { segment: 0, rank: 0, superseded: false };
+  const finite = Float64Array.from(values, (v) => (Number.isFinite(v) ? v : NaN));
+  const nonfinite = curve.values.flatMap((v, i) =>
+    typeof v === "string" ? [{ ...of, step: steps[i], value: /** @type {"NaN" | "Infinity" | "-Infinity"} */ (v) }] : [],
+  );
+  const trace = { ...of, n: steps.length, count: steps.length, steps, values: finite };
+  return { ...emptySeries(curve.series), traces: [trace], nonfinite };
+}

@@ -1,0 +1,97 @@
+/** A rule in words: the name of its condition and fields, the sentence it makes, what is wrong with it. */
+import { ABSENCE, detectorOf, pieces, settingsOf } from "../rules.js";
+import { duration } from "../format.js";
+import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { h } from "./dom.js";
+
+/** @typedef {import("../rules.js").Draft} Draft */
+/** @typedef {import("../rules.js").Detector} Detector */
+/** @typedef {import("../rules.js").Rule} Rule */
+
+/** The words of the page for a key, else those of the server. @param {string} key @param {string} otherwise */
+const known = (key, otherwise) => {
+  const text = t(key);
+  return text === key ? otherwise : text;
+};
+
+/** @param {string} text */
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** @param {string} kind */
+export const detectorName = (kind) => known(`detector.${kind}`, capital(kind.replaceAll("_", " ")));
+
+/** A rule's name as the reader's language has it: those of the default pack are translated. @param {{ rule_id: string, name: string }} rule */
+export const ruleName = (rule) => alertTitle({ title: rule.name });
+
+/** What stands above a field. @param {string} field @param {Draft} draft @param {Detector[]} detectors */
+export function fieldLabel(field, draft, detectors) {
+  if (field === "scope.name") return t(`field.scope.name.${draft["scope.kind"]}`);
+  if (!field.startsWith("settings.")) return t(`field.${field}`);
+  const name = field.slice(9),
+    meaning = settingsOf(detectors, draft.detector).find((s) => s.name === name)?.meaning || name.replaceAll("_", " ");
+  return known(`setting.${draft.detector}.${name}`, capital(meaning));
+}
+
+/** @param {import("../rules.js").Wrong} wrong */
+export const wrongText = (wrong) => wrong.text ?? t(wrong.key, wrong.values);
+
+/** What the list says under a rule's name. @param {Rule} rule */
+export function ruleSub(rule) {
+  const { kind, dry_run } = rule.action;
+  if (rule.trial) return `${detectorName(rule.detector)} \u00b7 ${t("rules.then.log")}`;
+  const then = dry_run && kind !== "notify" ? t("rules.then.dry", { what: t(`rules.dry.${kind}`) }) : t(`rules.then.${kind}`);
+  return `${detectorName(rule.detector)} \u00b7 ${then}`;
+}
+
+/** @param {string} text of a number field */
+const points = (text) => t(text.trim() === "1" ? "rules.points.one" : "rules.points", { count: text.trim() || "\u2013" });
+
+/** The rule as one sentence whose figures are those of the fields. @param {Draft} draft @param {Detector[]} detectors */
+export function sentence(draft, detectors) {
+  const silent = draft.detector in ABSENCE;
+  const places = {
+    series: { text: draft.series || "\u2013", field: "series" },
+    condition: { parts: condition(draft, detectors) },
+    for: {
+      parts: silent
+        ? []
+        : (pieces(t("rules.sentence.for"), { points: { text: points(draft.for_points), field: "for_points" } }) ?? []),
+    },
+    severity: { text: t(`severity.${draft.severity}`), field: "severity" },
+    action: { text: action(draft), field: "action.kind" },
+  };
+  const said = pieces(t(silent ? "rules.sentence.silent" : "rules.sentence"), places) ?? [];
+  return h(
+    "p",
+    { class: "sentence", "data-key": "sentence" },
+    said.map(({ text, field }) => (field ? h("mark", { "data-act": "focus", "data-id": field }, text) : text)),
+  );
+}
+
+/** @param {Draft} draft @param {Detector[]} detectors @returns {import("../rules.js").Piece[]} */
+function condition(draft, detectors) {
+  const places = Object.fromEntries(
+    settingsOf(detectors, draft.detector).map((s) => {
+      const text = draft[`settings.${s.name}`]?.trim();
+      return [s.name, text ? { text: saidNumber(text), field: `settings.${s.name}` } : null];
+    }),
+  );
+  const template = known(`condition.${draft.detector}`, ""),
+    said = template ? pieces(template, places) : null;
+  return said ?? [{ text: t("condition.any", { detector: detectorName(draft.detector) }), field: "detector" }];
+}
+
+/** @param {string} text */
+const saidNumber = (text) => text.replace("-", "\u2212");
+
+/** @param {Draft} draft */
+function action(draft) {
+  const kind = draft["action.kind"];
+  if (kind === "notify") return t("rules.say.notify");
+  if (draft["action.dry_run"] === "true") return t("rules.say.dry", { what: t(`rules.dry.${kind}`) });
+  const seconds = Number(draft["action.countdown_seconds"]);
+  return t(`rules.say.${kind}`, { seconds: Number.isFinite(seconds) ? duration(seconds, timeWords()) : "\u2013" });
+}
+
+/** What a detector reads beside the rule's own series. @param {Draft} draft @param {Detector[]} detectors */
+export const companions = (draft, detectors) => detectorOf(detectors, draft.detector)?.companions ?? [];

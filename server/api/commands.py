@@ -120,6 +120,8 @@ class CountdownOut(BaseModel):
     alert_id: str
     checkpoint_id: str | None
     target_step: int | None
+    dry_run: bool
+    waits: str
 
 
 class AfterCountdown(BaseModel):
@@ -167,6 +169,8 @@ def countdown_out(countdown: Countdown, now: datetime) -> CountdownOut:
         alert_id=countdown.alert_id,
         checkpoint_id=countdown.checkpoint_id,
         target_step=countdown.target_step,
+        dry_run=countdown.action.dry_run,
+        waits=countdown.outcome,
     )
 
 

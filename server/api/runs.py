@@ -31,6 +31,7 @@ from .commands import CommandOut, CountdownOut, command_out, countdown_out
 from .deps import In, Out, RunId
 from .door import PeopleRoute
 from .events import EventOut, event_out
+from .holds import HoldOut, hold_out
 from .segments import SegmentOut, segment_out
 
 router = APIRouter(prefix="/api/runs", route_class=PeopleRoute, tags=["runs"])
@@ -58,6 +59,13 @@ class SaveFailureOut(Out):
     step: int
     at: datetime
     reason: str
+
+
+class Stalled(Out):
+    """A run that is heard of and makes no step: since when, and how long it may take."""
+
+    since: datetime
+    limit_seconds: float
 
 
 class RunAlerts(Out):
@@ -91,6 +99,8 @@ class _Run(Out):
     command: CommandOut | None
     waiting_command: CommandOut | None
     save_failure: SaveFailureOut | None
+    hold: HoldOut | None
+    stalled: Stalled | None
     revision: int
 
 
@@ -150,6 +160,7 @@ class _About:
     waiting: Mapping[str, IssuedCommand]
     histories: Mapping[str, tuple[Change, ...]]
     """By command."""
+    stalls: Mapping[str, Alert]
 
     @classmethod
     def read(cls, connection: Connection, run_ids: Collection[str]) -> "_About":
@@ -161,6 +172,7 @@ class _About:
             {each.run_id: each for each in in_line if each.behind is None},
             {each.run_id: each for each in in_line if each.behind is not None},
             commands.read_histories(connection, {each.run_id for each in in_line}),
+            alerts.stalls(connection, run_ids),
         )
 
     def shown(self, command: IssuedCommand | None) -> CommandOut | None:
@@ -247,8 +259,14 @@ def _fields(run: Run, about: _About, now: datetime) -> dict[str, Any]:
         "command": about.shown(about.commands.get(run.run_id)),
         "waiting_command": about.shown(about.waiting.get(run.run_id)),
         "save_failure": None if run.save_failure is None else SaveFailureOut(**run.save_failure),
+        "hold": hold_out(run.hold, now),
+        "stalled": _stalled(about.stalls.get(run.run_id)),
         "revision": run.revision,
     }
+
+
+def _stalled(alert: Alert | None) -> Stalled | None:
+    return None if alert is None else Stalled(since=alert.onset_at, limit_seconds=alert.limit or 0.0)
 
 
 def _latest(run: Run, known: Iterable[Summary]) -> dict[str, LastValue]:

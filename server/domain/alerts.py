@@ -236,6 +236,9 @@ _SENTENCES: dict[DetectorKind, Callable[[str, Verdict, Mapping[str, float]], str
     DetectorKind.CONSECUTIVE_RISE: _rise,
     DetectorKind.SPIKE: _spike,
     DetectorKind.SKIP_STREAK: _streak,
+    DetectorKind.LOST: lambda _series, verdict, _evidence: f"no word from the trainer for {verdict.value:.0f} s",
+    DetectorKind.STALLED: lambda _series, verdict, _evidence: f"no new step for {verdict.value:.0f} s",
+    DetectorKind.ENDED: lambda _series, _verdict, evidence: f"the training has {' '.join(evidence)}",
 }
 
 

@@ -2,17 +2,21 @@
 
     counting -> due | cancelled | withdrawn | overtaken
 
-due         the time was up, or a person said *now*: the command was issued, or refused and the outcome says why
+due         the time was up, or a person said *now*: the command was issued, or refused and the outcome says why; of a dry run
+            the outcome says what would have been done
 cancelled   a person said no
-withdrawn   there is nothing left to do it for: the alert is over, the run has moved on or ended
+withdrawn   there is nothing left to do it for: the alert is over, the run has moved on or ended, a person holds what is automatic
 overtaken   a person gave a command of their own
 
-And the guard rails of what a rule may do by itself. When one of them gives way, the breaker opens: nothing is done, and people
-are called.
+A countdown whose time is up still waits as long as its condition does not hold at the newest step the run has made: while a
+backlog is on its way (see `is_behind`), and while the alert is recovering. What is not true any more makes no command.
+
+And the guard rails of what a rule may do by itself. When one of them gives way, the breaker opens: the run is stopped where it
+obeys that, and people are called.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -20,6 +24,10 @@ from trainer_agent.wire.vocabulary import CommandKind
 
 from .rules import Action, ActionKind
 
+LATE = timedelta(seconds=5)
+"""What is that old when it is sent has waited: it is part of a backlog."""
+UNKNOWN_SEQ = 2**62
+"""Stands for the last record of a process that has a backlog of nobody knows what length, until its next heartbeat says so."""
 MOST_ROLLBACKS = 3
 """Automatic rollbacks in the life of a run. What three did not cure, a fourth will not."""
 AFTER_START = timedelta(seconds=15)
@@ -83,10 +91,25 @@ class Countdown:
 
 
 @dataclass(frozen=True, slots=True)
-class PastRollback:
-    """A rollback that a rule has made: which rule, and the step it went back to."""
+class Cause:
+    """For what something is done: a rule on a series. Its name may change; another rule that judges the same series in the same
+    way is the same cause, so that a copy of a rule gets no budget of its own."""
 
     rule_id: str
+    series: str = ""
+    detector: str = ""
+
+    def is_same(self, other: "Cause") -> bool:
+        """Whether the two are one cause."""
+        same_way = self.detector != "" and self.detector == other.detector
+        return self.series == other.series and (same_way or self.rule_id == other.rule_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRollback:
+    """A rollback that a rule has made: for what, and the step it went back to."""
+
+    cause: Cause
     target_step: int
 
 
@@ -103,7 +126,7 @@ class Rails:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a firing rule will do: `kind` None is nothing. `because` says so when that is less than the rule asked for.
+    """What a firing rule will do: `kind` None is nothing. `because` says so when that is not what the rule asked for.
 
     `breaker` is set when a guard rail gave way and people must be called.
     """
@@ -113,14 +136,14 @@ class Decision:
     breaker: bool = False
 
 
-def decide(action: Action, rule_id: str, step_now: int, rails: Rails) -> Decision:
+def decide(action: Action, cause: Cause, step_now: int, rails: Rails) -> Decision:
     """What follows from a rule that fires at `step_now`."""
     if action.kind is ActionKind.NOTIFY:
         return Decision(None)
     if action.kind is ActionKind.STOP:
         return _stop(rails, "")
-    if stuck := _broken(rails.past, rule_id, step_now):
-        return Decision(None, stuck, breaker=True)
+    if stuck := _broken(rails.past, cause, step_now):
+        return replace(_stop(rails, stuck), breaker=True)
     if obstacle := _obstacle(rails):
         return _stop(rails, f"{obstacle}, so it is stopped")
     return Decision(CommandKind.ROLLBACK)
@@ -139,16 +162,31 @@ def _stop(rails: Rails, because: str) -> Decision:
     if CommandKind.STOP in rails.capabilities:
         return Decision(CommandKind.STOP, because)
     reason = rails.incapable_because or "this integration cannot be stopped"
-    return Decision(None, f"nothing can be done from here: {reason}", breaker=True)
+    nothing = f"nothing can be done from here: {reason}"
+    return Decision(None, f"{because}; {nothing}" if because else nothing, breaker=True)
 
 
-def _broken(past: Iterable[PastRollback], rule_id: str, step_now: int) -> str:
+def _broken(past: Iterable[PastRollback], cause: Cause, step_now: int) -> str:
     """Which guard rail an automatic rollback would break, in words; empty when none."""
     made = tuple(past)
     if len(made) >= MOST_ROLLBACKS:
         return f"{len(made)} automatic rollbacks have not cured this run, and no more than {MOST_ROLLBACKS} are made"
-    trained = [step_now - each.target_step for each in made if each.rule_id == rule_id]
+    trained = [step_now - each.target_step for each in made if each.cause.is_same(cause)]
     if trained and min(trained) < STEPS_BETWEEN:
         ago = max(0, min(trained))
         return f"the same rule had the run rolled back {ago} steps ago, and it is done once in {STEPS_BETWEEN} steps"
     return ""
+
+
+def is_late(sent_at: float, newest_time: float | None) -> bool:
+    """Whether a batch has waited before it was sent: both times are of the one clock of its process, which may be wrong.
+
+    A clock that jumps may make it look so, or hide it for one heartbeat; nothing worse follows than that an action waits for
+    that heartbeat.
+    """
+    return newest_time is not None and sent_at - newest_time > LATE.total_seconds()
+
+
+def is_behind(next_seq: int, made_seq: int) -> bool:
+    """Whether a process has made records that are not stored yet, as far as it has said: its newest step is not judged."""
+    return made_seq >= next_seq

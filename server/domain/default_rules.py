@@ -5,6 +5,7 @@ from typing import Final
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
 
+from .default_absence import ABSENCE_RULES
 from .detectors.base import DetectorKind
 from .rules import AlertRule
 
@@ -93,5 +94,6 @@ DEFAULT_RULES: Final = (
             "shown, and nobody is paged until you raise its severity."
         ),
     ),
+    *ABSENCE_RULES,
 )
 """The most serious first; the page lists them in this order. All are `enabled`, none acts until somebody gives it an action."""

@@ -1,25 +1,32 @@
-"""Countdowns: a rule's action, announced, stoppable, and done when its time is up."""
+"""Countdowns: a rule's action, announced, stoppable, and done when its time is up.
+
+Nothing is begun while a person holds what is automatic or a backlog is on its way: `take_up` looks again when that is over.
+"""
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from server.domain import countdowns as domain
+from server.domain import holds
 from server.domain.admission import default_data, is_live
 from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import SERVER, Hand, IssuedCommand
-from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
+from server.domain.countdowns import Cause, Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
 from server.domain.rules import ActionKind, AlertRule
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
 from server.store import countdowns as store
+from server.store import rules as rules_store
 from server.store import runs as run_store
+from server.store import segments as segments_store
 from server.store import standing as standings
 from server.store.standing import RunStanding
+from server.store.touched import touch
 from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, DataMode, Severity
 
 from . import checkpoints, commands, transitions
@@ -28,31 +35,88 @@ from .errors import Conflict, ServiceError
 
 BREAKER_RULE_ID = "automatic-actions"
 """Rule id of the alert that says that no more is done automatically. No such rule is in the table."""
+_KEY = "countdown:"
+"""What the idempotency key of a rule's command begins with; the id of its countdown follows."""
+_ENDING = frozenset({CommandKind.STOP, CommandKind.ROLLBACK})
+"""The commands beside which a rule begins nothing. The others are soon over, and only waited for."""
 _UNDONE = frozenset({CommandState.REJECTED, CommandState.CANCELLED, CommandState.EXPIRED, CommandState.SUPERSEDED})
 
 
 def start(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) -> None:
-    """A rule with an action has fired: begin its countdown, unless something is on its way already or a guard rail holds."""
+    """A rule with an action has fired: begin its countdown, unless something is on its way already or a guard rail holds.
+
+    An alert has one countdown. It is not begun where the alert is no longer what the run is like: see `_is_current`.
+    """
     standing = standings.read_standing(connection, alert.run_id)
-    if rule.action.kind is ActionKind.NOTIFY or standing is None or not is_live(standing.state):
+    if rule.action.kind is ActionKind.NOTIFY or alert.trial or standing is None or not is_live(standing.state):
         return
-    busy = store.active_countdown(connection, alert.run_id) or commands_store.active_command(connection, alert.run_id)
-    if busy is not None:
+    held = holds.in_force(standing.hold, now) is not None
+    if held or not _is_current(connection, alert, standing) or not _gives_way(connection, rule, alert, now):
         return
-    step_now = alert.firing_step or alert.onset_step
-    decision = domain.decide(rule.action, rule.rule_id, step_now, _rails(connection, standing))
-    if decision.breaker:
-        _open_breaker(connection, alert, decision.because, now)
-    elif decision.kind is not None:
+    step_now = max(alert.firing_step or alert.onset_step, standing.step)
+    decision = domain.decide(rule.action, _cause(alert), step_now, _rails(connection, standing))
+    if decision.breaker and not rule.action.dry_run and not _open_breaker(connection, rule, alert, decision, now):
+        return
+    if decision.kind is not None:
         countdown = _made(connection, rule, alert, decision.kind, now)
-        transitions.start_countdown(connection, countdown, _text(countdown, alert, decision), f"{rule.title}: countdown")
+        title = f"{rule.title}: {'dry run' if rule.action.dry_run else 'countdown'}"
+        transitions.start_countdown(connection, countdown, _text(countdown, alert, decision), title)
+
+
+def take_up(connection: Connection, run_id: str, now: datetime) -> None:
+    """Begin what could not begin when it fired: a hold is over, or a backlog is in. Only of what fires still."""
+    for alert in alerts_store.open_alerts(connection, run_id):
+        rule = rules_store.read_rule(connection, alert.rule_id) if alert.state is AlertState.FIRING else None
+        if rule is not None and rule.enabled:
+            start(connection, rule, alert, now)
+
+
+def _is_current(connection: Connection, alert: Alert, standing: RunStanding) -> bool:
+    """Whether the alert speaks of the newest step of its process, and of the process and the segment that the run is in."""
+    if alert.segment < standing.segment:
+        return False
+    speaker = segments_store.get(connection, alert.run_id, alert.segment)
+    if speaker is not None and speaker.incarnation != standing.incarnation:
+        return False
+    return not _is_behind(connection, alert)
+
+
+def _is_behind(connection: Connection, alert: Alert) -> bool:
+    """Whether a backlog of the process whose points the alert is of is still on its way."""
+    ranks = None if alert.rank < 0 else alert.rank
+    lives = run_store.newest_lives(connection, alert.run_id, ranks)
+    return any(domain.is_behind(life.next_seq, life.made_seq) for life in lives)
+
+
+def _gives_way(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) -> bool:
+    """Whether nothing else is being done to the run. What is only tried gives way to what is meant."""
+    if store.read_countdown(connection, alert.run_id, _countdown_id(alert)) is not None:
+        return False
+    active = commands_store.active_command(connection, alert.run_id)
+    if active is not None and active.kind in _ENDING:
+        return False
+    counting = store.active_countdown(connection, alert.run_id)
+    if counting is None:
+        return True
+    if rule.action.dry_run or not counting.action.dry_run:
+        return False
+    withdraw(connection, alert.run_id, f"the rule {rule.name} acts, and this was a dry run", now)
+    return True
+
+
+def _countdown_id(alert: Alert) -> str:
+    return _derived("d", alert.run_id, alert.alert_id)
+
+
+def _cause(alert: Alert) -> Cause:
+    return Cause(alert.rule_id, alert.series, alert.detector)
 
 
 def _made(connection: Connection, rule: AlertRule, alert: Alert, kind: CommandKind, now: datetime) -> Countdown:
     target = checkpoints.propose(connection, alert.run_id).choice.target if kind is CommandKind.ROLLBACK else None
     return Countdown(
         run_id=alert.run_id,
-        countdown_id=_derived("d", alert.run_id, alert.alert_id),
+        countdown_id=_countdown_id(alert),
         state=CountdownState.COUNTING,
         rule_id=rule.rule_id,
         rule_name=rule.name,
@@ -73,28 +137,39 @@ def _derived(letter: str, *parts: str) -> str:
 def _text(countdown: Countdown, alert: Alert, decision: Decision) -> str:
     target = f" to step {countdown.target_step}" if countdown.target_step is not None else ""
     because = f" ({decision.because})" if decision.because else ""
-    return f"{countdown.action.kind}{target} in {countdown.action.countdown_seconds:g} s unless cancelled{because}: {alert.text}"
+    what, seconds = f"{countdown.action.kind}{target}", f"in {countdown.action.countdown_seconds:g} s"
+    if countdown.action.dry_run:
+        return f"dry run: {what} would follow {seconds}, and nothing is done{because}: {alert.text}"
+    return f"{what} {seconds} unless cancelled{because}: {alert.text}"
 
 
 def _rails(connection: Connection, standing: RunStanding) -> Rails:
-    past = [
-        PastRollback(each.issued_by.removeprefix(RULE_PREFIX), each.rollback.target_step)
-        for each in commands_store.read_commands(connection, standing.run_id)
-        if each.rollback is not None and each.issued_by.startswith(RULE_PREFIX) and each.state not in _UNDONE
-    ]
     return Rails(
         capabilities=standing.capabilities,
         incapable_because=standing.incapable_because,
         automatic_rollback=standing.automatic_rollback,
         has_target=checkpoints.propose(connection, standing.run_id).choice.target is not None,
-        past=tuple(past),
+        past=tuple(_past(connection, standing.run_id)),
     )
 
 
-def _open_breaker(connection: Connection, cause: Alert, because: str, now: datetime) -> None:
-    """Call people, with a critical alert: the rule would have acted and must not. Once, until that alert is over."""
+def _past(connection: Connection, run_id: str) -> Iterator[PastRollback]:
+    """The rollbacks that rules have made in the life of the run, whatever those are called now."""
+    for each in commands_store.read_commands(connection, run_id):
+        if each.rollback is None or not each.issued_by.startswith(RULE_PREFIX) or each.state in _UNDONE:
+            continue
+        counted = store.read_countdown(connection, run_id, each.idempotency_key.removeprefix(_KEY))
+        alert = None if counted is None else alerts_store.read_alert(connection, run_id, counted.alert_id)
+        cause = Cause(each.issued_by.removeprefix(RULE_PREFIX)) if alert is None else _cause(alert)
+        yield PastRollback(cause, each.rollback.target_step)
+
+
+def _open_breaker(connection: Connection, rule: AlertRule, cause: Alert, decision: Decision, now: datetime) -> bool:
+    """Call people, with a critical alert: the rule would have acted and must not. Once, until that alert is over: whether now."""
     if any(each.rule_id == BREAKER_RULE_ID for each in alerts_store.open_alerts(connection, cause.run_id)):
-        return
+        return False
+    seconds = rule.action.countdown_seconds
+    follows = f" The run is stopped in {seconds:g} s unless somebody says no." if decision.kind is CommandKind.STOP else ""
     called = replace(
         cause,
         alert_id=_breaker_id(cause),
@@ -104,9 +179,13 @@ def _open_breaker(connection: Connection, cause: Alert, because: str, now: datet
         severity=Severity.CRITICAL,
         state=AlertState.FIRING,
         firing_at=now,
-        text=f"No automatic action: {because}. {cause.text}",
+        detector="",
+        incident_id=None,
+        again_after=None,
+        text=f"No automatic {rule.action.kind}: {decision.because}.{follows} {cause.text}",
     )
     transitions.fire(connection, called, now, is_new=True)
+    return True
 
 
 def run_due(connection: Connection, now: datetime) -> int:
@@ -121,24 +200,54 @@ def _run(connection: Connection, due: Countdown, now: datetime) -> bool:
     countdown = store.active_countdown(connection, due.run_id)
     if countdown is None or countdown.countdown_id != due.countdown_id:
         return False
-    _carry_out(connection, countdown, now)
-    return True
-
-
-def _carry_out(connection: Connection, countdown: Countdown, now: datetime) -> None:
     alert = alerts_store.read_alert(connection, countdown.run_id, countdown.alert_id)
     standing = standings.read_standing(connection, countdown.run_id)
     if alert is None or standing is None or not alert.is_open:
         withdraw(connection, countdown.run_id, "the alert is over", now)
-        return
-    decision = domain.decide(countdown.action, countdown.rule_id, standing.step, _rails(connection, standing))
-    outcome = decision.because
-    if decision.breaker:
-        _open_breaker(connection, alert, decision.because, now)
-    elif decision.kind is not None:
-        said = _issue(connection, countdown, decision.kind, alert.text, now)
-        outcome = f"{said} ({decision.because})" if decision.because else said
+        return True
+    if waits := _waits_for(connection, alert):
+        if countdown.outcome != waits:
+            store.say(connection, countdown, waits)
+            touch(connection, countdown.run_id)
+        return False
+    _carry_out(connection, countdown, alert, standing, now)
+    return True
+
+
+def _waits_for(connection: Connection, alert: Alert) -> str:
+    """Why the time has not come although it is up: nothing is done by what no longer holds at the newest step. Empty: it has."""
+    if _is_behind(connection, alert):
+        return "waits for a backlog of the run: what it is like now is not known"
+    if alert.state is not AlertState.FIRING:
+        return "waits: the condition does not hold at the newest step"
+    active = commands_store.active_command(connection, alert.run_id)
+    return f"waits for a {active.kind}" if active is not None and active.kind not in _ENDING else ""
+
+
+def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, standing: RunStanding, now: datetime) -> None:
+    decision = domain.decide(countdown.action, _cause(alert), standing.step, _rails(connection, standing))
+    if countdown.action.dry_run:
+        said = "nothing" if decision.kind is None else f"a {decision.kind}"
+        outcome = f"dry run: {said} would have been done"
+    elif decision.kind is None:
+        outcome = decision.because
+    else:
+        outcome = _issue(connection, countdown, decision.kind, alert.text, now)
+    if decision.because and decision.because != outcome:
+        outcome = f"{outcome} ({decision.because})"
     transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, outcome, now)
+    if decision.breaker and not countdown.action.dry_run:
+        _tell_of_breaker(connection, countdown, alert, decision, now)
+
+
+def _tell_of_breaker(
+    connection: Connection, countdown: Countdown, alert: Alert, decision: Decision, now: datetime
+) -> None:
+    """A guard rail gave way between the countdown's beginning and its end: what is left has been done already."""
+    rule = rules_store.read_rule(connection, countdown.rule_id)
+    if rule is not None:
+        at_once = replace(rule, action=replace(countdown.action, countdown_seconds=0.0))
+        _open_breaker(connection, at_once, alert, decision, now)
 
 
 def _issue(connection: Connection, countdown: Countdown, kind: CommandKind, reason: str, now: datetime) -> str:
@@ -162,7 +271,7 @@ def _command(countdown: Countdown, kind: CommandKind, by: Hand, reason: str, mod
     new = NewCommand(
         run_id=countdown.run_id,
         kind=kind,
-        idempotency_key=f"countdown:{countdown.countdown_id}",
+        idempotency_key=f"{_KEY}{countdown.countdown_id}",
         issued_by=by.name,
         issued_from=by.place,
         seen_segment=countdown.segment,
@@ -193,10 +302,12 @@ def run_now(connection: Connection, run_id: str, by: Hand, now: datetime) -> tup
     """The run's countdown, ended early, and the command: a person's own, so the guard rails of rules do not hold it.
 
     Raises:
-        Conflict: none is counting.
+        Conflict: none is counting, or it is a dry run.
         Refused, Stale: the command may not be made; the countdown then goes on.
     """
     countdown = _counting(connection, run_id)
+    if countdown.action.dry_run:
+        raise Conflict("this is a dry run: nothing is done at its end", "give the order yourself")
     kind = CommandKind(countdown.action.kind.value)
     ended = transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, f"{by.name} said now", now)
     new = _command(countdown, kind, by, f"{countdown.rule_name}, at once", _modes(connection, run_id))

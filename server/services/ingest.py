@@ -11,9 +11,10 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from server.domain import points as domain
+from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.services import checkpoints, evaluation, reports, runs, samples
+from server.services import checkpoints, countdowns, evaluation, liveness, reports, runs, samples
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
@@ -106,12 +107,29 @@ class _Taking:
             self.run = runs.revive(self.connection, self.run, self.life, self.now)
         if self.leads and not any(isinstance(numbered.record, RunEnded) for numbered in fresh.records):
             self.run = runs.heard(self.connection, self.run, self.now)
+        self._note_lateness(fresh)
         for entry in domain.in_order(fresh):
             if isinstance(entry, Numbered):
                 self._record(entry.record)
             else:
                 self._points(entry)
-        run_store.update_incarnation(self.connection, self.life, next_seq=fresh.last_seq + 1, heard_at=self.now)
+        self._stored_up_to(fresh)
+
+    def _note_lateness(self, fresh: Batch) -> None:
+        """Before anything is judged: what waited before it was sent speaks of a run that has gone on since."""
+        if is_late(fresh.sent_at, _newest_time(fresh)) and not is_behind(self.life.next_seq, self.life.made_seq):
+            self._remember(self.life.next_seq, UNKNOWN_SEQ)
+
+    def _stored_up_to(self, fresh: Batch) -> None:
+        """Remember what is expected next. Where a backlog is in now, what it left firing is acted on."""
+        was_behind = is_behind(self.life.next_seq, self.life.made_seq)
+        self._remember(fresh.last_seq + 1, self.life.made_seq)
+        if was_behind and not is_behind(self.life.next_seq, self.life.made_seq):
+            countdowns.take_up(self.connection, self.run.run_id, self.now)
+
+    def _remember(self, next_seq: int, made_seq: int) -> None:
+        run_store.update_incarnation(self.connection, self.life, next_seq=next_seq, heard_at=self.now, made_seq=made_seq)
+        self.life = replace(self.life, next_seq=next_seq, made_seq=made_seq)
 
     def _points(self, columns: Sequence[Column]) -> None:
         """Store a stretch of points and judge it, before anything that comes after it is stored or done."""
@@ -128,7 +146,7 @@ class _Taking:
         segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))
         if segment == self.run.segment:
             _, newest = max((column.seq[-1], column.step[-1]) for column in columns)
-            self._set(step=newest)
+            self.run = liveness.reach(self.connection, self.run, newest, self.now, is_own=self.leads)
 
     def _record(self, wire: Record) -> None:
         """Act on a record. Only rank 0 speaks for checkpoints, commands and ends; each rank has its own curve to rewind."""
@@ -208,7 +226,9 @@ class _Taking:
             if is_newest:
                 self._set(segment=wire.segment, step=wire.from_step)
                 # the latest values are of steps left behind
-                run_store.update(self.connection, self.run.run_id, {"latest": {}, **_data_modes(wire)})
+                begun = {"latest": {}, "phase_since": self.now, **_data_modes(wire)}
+                run_store.update(self.connection, self.run.run_id, begun)
+                self.run = replace(self.run, phase_since=self.now)
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
         if self.life.rank == 0:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
@@ -268,6 +288,11 @@ class _Taking:
 
     def _tell(self, what: EventType, data: dict[str, object]) -> None:
         record(self.connection, Event(what, self.now, self.run.run_id, self.run.step, self.run.segment, data))
+
+
+def _newest_time(fresh: Batch) -> float | None:
+    """When the newest point of the batch was made, by the agent's clock; None where it has none."""
+    return max((column.time[-1] for column in fresh.columns), default=None)
 
 
 def _tells_of_death(wire: Record) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from server.domain import runs as domain
-from server.domain.countdowns import AFTER_START
+from server.domain.countdowns import AFTER_START, is_behind
 from server.domain.events import Event, EventType
 from server.domain.runs import RunInput
-from server.services import checkpoints, reports
+from server.services import checkpoints, countdowns, liveness, reports
 from server.services.errors import Invalid, NotFound
 from server.services.recording import record
 from server.store import commands as command_store
@@ -110,8 +110,10 @@ def _said(start: RunStart) -> dict[str, Any]:
 
 def _take_up(connection: Connection, run: Run, start: RunStart, now: datetime) -> None:
     """Rank 0 has started: the run is what it says now, and runs again if it had ended."""
+    begun: dict[str, Any] = {"phase_since": now, "stepped_at": None, "pace": None}
     said = {**_said(start), "phase": Phase.STARTING.value, "ended_at": None, "state_reason": "", "latest": {}}
-    store.update(connection, run.run_id, said)
+    store.update(connection, run.run_id, said | begun)
+    run = replace(run, phase=Phase.STARTING, **begun)
     text = f"Started on {start.host}" if start.host else "Started"
     again = run.state is not RunState.CREATED
     advance(connection, replace(run, name=start.name), RunInput.STARTED, now, text=f"{text} again" if again else text)
@@ -164,19 +166,26 @@ def advance(
     values: dict[str, Any] = {"state": outcome.status.state, "deadline_at": outcome.status.deadline_at}
     if what not in domain.NO_WORD:
         values["heard_at"] = now
-    if outcome.status.state is not run.state:
+    has_moved = outcome.status.state is not run.state
+    if has_moved:
         values |= _entered(outcome.status.state, reason, now)
     store.update(connection, run.run_id, values)
     run = replace(run, **values)
     if outcome.event is not None:
         data = {"name": run.name, "text": text, "reason": reason} | ({} if life is None else {"incarnation": life.incarnation})
         record(connection, Event(outcome.event, now, run.run_id, run.step, run.segment, data))
+    if has_moved:
+        liveness.look(connection, run, now)
     return run
 
 
 def _entered(state: RunState, reason: str, now: datetime) -> dict[str, Any]:
-    """What else is different of a run that has just come into `state`: why it is there, and that it does nothing any more."""
-    return {"state_reason": reason} | ({"ended_at": now, "phase": None} if state in domain.ENDED else {"ended_at": None})
+    """What else is different of a run that has just come into `state`: why it is there, and that it does nothing any more.
+
+    Whatever it does now, it is watched from now: a step that it did not make while nobody heard of it is not missed.
+    """
+    entered: dict[str, Any] = {"state_reason": reason, "phase_since": now}
+    return entered | ({"ended_at": now, "phase": None} if state in domain.ENDED else {"ended_at": None})
 
 
 def heard(connection: Connection, run: Run, now: datetime) -> Run:
@@ -232,16 +241,19 @@ def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id:
     """
     run = owned(connection, heartbeat.run_id, owner_token_id)
     life = speaking(connection, run, heartbeat.incarnation, heartbeat.rank)
-    store.update_incarnation(connection, life, next_seq=life.next_seq, heard_at=now)
+    made_seq = life.next_seq - 1 + max(0, heartbeat.waiting_records)
+    store.update_incarnation(connection, life, next_seq=life.next_seq, heard_at=now, made_seq=made_seq)
     run = revive(connection, run, life, now)
+    if is_behind(life.next_seq, life.made_seq) and not is_behind(life.next_seq, made_seq):
+        countdowns.take_up(connection, run.run_id, now)
     if leads(connection, life):
         what, text = (RunInput.PAUSED, "Paused") if heartbeat.phase is Phase.PAUSED else (RunInput.RESUMED, "Goes on")
         run = advance(connection, run, what, now, text=HEARD_AGAIN if run.state is RunState.LOST else text)
-        _show(connection, run, heartbeat)
+        _show(connection, run, heartbeat, now)
     return reply(connection, life, now)
 
 
-def _show(connection: Connection, run: Run, heartbeat: Heartbeat) -> None:
+def _show(connection: Connection, run: Run, heartbeat: Heartbeat, now: datetime) -> None:
     if run.state in domain.ENDED:
         return
     latest = {
@@ -252,6 +264,7 @@ def _show(connection: Connection, run: Run, heartbeat: Heartbeat) -> None:
     if (run.phase, run.latest) != (heartbeat.phase, latest):
         store.update(connection, run.run_id, {"phase": heartbeat.phase.value, "latest": latest})
         touch(connection, run.run_id)
+    liveness.heard(connection, run, heartbeat, now)
 
 
 def reply_for(connection: Connection, run_id: str, incarnation: str, *, rank: int, owner_token_id: str, now: datetime) -> Reply:
@@ -292,5 +305,6 @@ def give_grace(connection: Connection, now: datetime) -> None:
     So every live run, and every command that an agent has, gets one full limit, and people may still say no to a countdown.
     """
     store.renew_deadlines(connection, now + domain.LOST_AFTER)
+    store.watch_afresh(connection, now)
     command_store.renew_deadlines(connection, now + domain.LOST_AFTER)
     countdown_store.postpone(connection, now + AFTER_START)

@@ -100,6 +100,7 @@ def _countdown_event(kind: EventType, countdown: Countdown, now: datetime, said:
         "total_seconds": countdown.action.countdown_seconds,
         "checkpoint_id": countdown.checkpoint_id,
         "target_step": countdown.target_step,
+        "dry_run": countdown.action.dry_run,
     }
     return Event(kind, now, countdown.run_id, countdown.target_step, countdown.segment, data | said)
 

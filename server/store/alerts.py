@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from server.domain.alerts import OPEN, Alert, CloseReason, Told
+from server.domain.detectors.base import DetectorKind
 from trainer_agent.wire.codec import number_from_json, to_json
 from trainer_agent.wire.vocabulary import AlertState, Severity
 
@@ -90,6 +91,14 @@ def open_alerts(connection: sa.Connection, run_id: str | None = None, rule_id: s
     return tuple(_alert(row) for row in connection.execute(query.order_by(alerts.c.onset_step, alerts.c.alert_id)))
 
 
+def has_fired(connection: sa.Connection, alert: Alert, *, before_segment: int) -> bool:
+    """Whether an earlier episode of the same rule on the same series has fired before a segment."""
+    c = alerts.c
+    same = (c.run_id == alert.run_id, c.rule_id == alert.rule_id, c.series == alert.series, c.rank == alert.rank)
+    fired = (c.segment < before_segment, c.firing_step.is_not(None), c.alert_id != alert.alert_id)
+    return connection.execute(sa.select(c.alert_id).where(*same, *fired).limit(1)).first() is not None
+
+
 def count_open_by_rule(connection: sa.Connection) -> dict[str, int]:
     """How many episodes of each rule are open; rules without any are left out."""
     query = sa.select(alerts.c.rule_id, sa.func.count().label("open")).where(IS_OPEN).group_by(alerts.c.rule_id)
@@ -98,7 +107,7 @@ def count_open_by_rule(connection: sa.Connection) -> dict[str, int]:
 
 def stalls(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, Alert]:
     """By run, the open episode that says that it makes no step; runs without one are left out, and rules on trial."""
-    mine = (alerts.c.run_id.in_(run_ids), alerts.c.detector == DetectorKind.STALLED.value, ~alerts.c.trial, _OPEN)
+    mine = (alerts.c.run_id.in_(run_ids), alerts.c.detector == DetectorKind.STALLED.value, ~alerts.c.trial, IS_OPEN)
     return {row.run_id: _alert(row) for row in connection.execute(sa.select(alerts).where(*mine))}
 
 

@@ -39,6 +39,12 @@ def end_countdown(connection: sa.Connection, ended: Countdown) -> bool:
     return connection.execute(sa.update(countdowns).where(*mine).values(_row(ended))).rowcount == 1
 
 
+def say(connection: sa.Connection, countdown: Countdown, outcome: str) -> None:
+    """Write down of a countdown that still counts what it waits for."""
+    mine = (countdowns.c.run_id == countdown.run_id, countdowns.c.countdown_id == countdown.countdown_id, _COUNTING)
+    connection.execute(sa.update(countdowns).where(*mine).values(outcome=outcome))
+
+
 def active_countdown(connection: sa.Connection, run_id: str) -> Countdown | None:
     """The countdown of the run that still counts; None when none does."""
     query = sa.select(countdowns).where(countdowns.c.run_id == run_id, _COUNTING)
@@ -50,6 +56,13 @@ def active_countdowns(connection: sa.Connection, run_ids: Collection[str]) -> di
     """The countdowns that still count, by run; runs without one are left out."""
     rows = connection.execute(sa.select(countdowns).where(countdowns.c.run_id.in_(run_ids), _COUNTING))
     return {row.run_id: _countdown(row) for row in rows}
+
+
+def read_countdowns(connection: sa.Connection, run_id: str) -> tuple[Countdown, ...]:
+    """All countdowns of a run, the newest first."""
+    query = sa.select(countdowns).where(countdowns.c.run_id == run_id)
+    rows = connection.execute(query.order_by(countdowns.c.started_at.desc(), countdowns.c.countdown_id))
+    return tuple(_countdown(row) for row in rows)
 
 
 def read_countdown(connection: sa.Connection, run_id: str, countdown_id: str) -> Countdown | None:

@@ -8,12 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from server.domain.detectors.base import DetectorKind
 from server.domain.runs import ENDED, RunStatus
 from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.messages import Scalar
 from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase, RunState
 
-from .tables import incarnations, runs
+from .tables import alerts, incarnations, runs
 
 _JSON = frozenset({"capabilities", "data_modes", "attributes", "latest", "save_failure", "pace", "hold"})
 _LIVE = (RunState.RUNNING.value, RunState.PAUSED.value)
@@ -149,6 +150,19 @@ def renew_deadlines(connection: sa.Connection, deadline_at: datetime) -> None:
     connection.execute(sa.update(runs).where(*early).values(deadline_at=deadline_at))
 
 
+def watch_afresh(connection: sa.Connection, now: datetime) -> None:
+    """Have the time count from `now` in which a live run may go without a step; not of one that is told to be stalled."""
+    told = sa.select(alerts.c.run_id).where(alerts.c.detector == DetectorKind.STALLED.value, alerts.c.resolved_at.is_(None))
+    mine = (runs.c.state.in_(_LIVE), runs.c.run_id.not_in(told))
+    connection.execute(sa.update(runs).where(*mine).values(phase_since=now, look_at=now))
+
+
+def due_for_a_look(connection: sa.Connection, now: datetime, limit: int = 100) -> list[Run]:
+    """Live runs to look at, locked. Those that another server process is busy with are left to it."""
+    query = sa.select(runs).where(runs.c.look_at <= now, runs.c.state.in_(_LIVE)).order_by(runs.c.look_at).limit(limit)
+    return [_run(row) for row in connection.execute(query.with_for_update(skip_locked=True)).mappings()]
+
+
 def revisions(connection: sa.Connection) -> dict[str, int]:
     """The revision of every run."""
     rows = connection.execute(sa.select(runs.c.run_id, runs.c.revision))
@@ -182,6 +196,13 @@ def newest_incarnation(connection: sa.Connection, run_id: str) -> str | None:
     return connection.execute(_NEWEST_INCARNATION, {"of_run": run_id}).scalar()
 
 
+def newest_lives(connection: sa.Connection, run_id: str, rank: int | None = None) -> tuple[Incarnation, ...]:
+    """The life of each rank of the run that began last; or of one rank."""
+    query = sa.select(incarnations).where(_i.run_id == run_id).order_by(_i.started_at)
+    rows = connection.execute(query if rank is None else query.where(_i.rank == rank)).mappings()
+    return tuple({row["rank"]: Incarnation(**row) for row in rows}.values())
+
+
 def is_newer(connection: sa.Connection, run_id: str, incarnation: str, than: str) -> bool:
     """Whether a life of rank 0 began after another."""
     mine = (_i.run_id == run_id, _i.rank == 0, _i.incarnation.in_([incarnation, than]))
@@ -199,10 +220,12 @@ def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
     connection.execute(sa.insert(incarnations), {**row, "started_at": started_at})
 
 
-def update_incarnation(connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime) -> None:
-    """Remember the record that is expected next, and when the incarnation last spoke."""
+def update_incarnation(
+    connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime, made_seq: int
+) -> None:
+    """Remember the record that is expected next, the last one that was made, and when the incarnation last spoke."""
     which = {"of_run": life.run_id, "of_incarnation": life.incarnation, "of_rank": life.rank}
-    connection.execute(_SET_INCARNATION, {**which, "next_seq": next_seq, "heard_at": heard_at})
+    connection.execute(_SET_INCARNATION, {**which, "next_seq": next_seq, "heard_at": heard_at, "made_seq": made_seq})
 
 
 def _stored(values: dict[str, Any]) -> dict[str, Any]:

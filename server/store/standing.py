@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -31,6 +32,8 @@ class RunStanding:
     data_modes: tuple[DataMode, ...] = ()
     data_modes_because: str = ""
     from_steps: Mapping[int, int] = field(default_factory=dict)
+    hold: Mapping[str, Any] | None = None
+    """As it is stored: see `domain/holds.py`."""
 
 
 def read_standing(connection: sa.Connection, run_id: str) -> RunStanding | None:
@@ -57,6 +60,7 @@ def read_standing(connection: sa.Connection, run_id: str) -> RunStanding | None:
         data_modes=tuple(DataMode(mode) for mode in json.loads(row.data_modes)),
         data_modes_because=row.data_modes_because,
         from_steps=from_steps,
+        hold=None if row.hold is None else json.loads(row.hold),
     )
 
 

@@ -10,11 +10,15 @@ from server.domain.countdowns import (
     MOST_ROLLBACKS,
     STEPS_BETWEEN,
     TRANSITIONS,
+    UNKNOWN_SEQ,
+    Cause,
     CountdownInput,
     CountdownState,
     PastRollback,
     Rails,
     decide,
+    is_behind,
+    is_late,
     step,
 )
 from server.domain.rules import Action, ActionKind
@@ -26,6 +30,10 @@ BOTH = frozenset(CommandKind)
 
 def rails(capabilities=BOTH, allowed=True, target=True, past=()):
     return Rails(frozenset(capabilities), "no position", allowed, target, tuple(past))
+
+
+def past(rule_id, step, series="train/loss", detector="spike"):
+    return PastRollback(Cause(rule_id, series, detector), step)
 
 
 def test_every_end_is_reached_by_one_input_and_is_final():
@@ -54,16 +62,33 @@ def test_whoever_comes_first_decides(inputs):
         (ROLLBACK, rails(capabilities={CommandKind.STOP}), CommandKind.STOP, "no position", False),
         (ROLLBACK, rails(target=False), CommandKind.STOP, "no sound checkpoint", False),
         (ROLLBACK, rails(target=False, capabilities={CommandKind.ROLLBACK}), None, "nothing can be done", True),
-        (ROLLBACK, rails(past=[PastRollback("r", 4000)] * MOST_ROLLBACKS), None, "3 automatic rollbacks", True),
-        (ROLLBACK, rails(past=[PastRollback("x", 0)] * MOST_ROLLBACKS), None, "3 automatic rollbacks", True),
-        (ROLLBACK, rails(past=[PastRollback("r", 5000 - STEPS_BETWEEN + 1)]), None, "499 steps ago", True),
-        (ROLLBACK, rails(past=[PastRollback("r", 5000 - STEPS_BETWEEN)]), CommandKind.ROLLBACK, "", False),
-        (ROLLBACK, rails(past=[PastRollback("another", 4990)]), CommandKind.ROLLBACK, "", False),
-        (STOP, rails(past=[PastRollback("r", 4990)] * 5), CommandKind.STOP, "", False),
+        (ROLLBACK, rails(past=[past("r", 4000)] * MOST_ROLLBACKS), CommandKind.STOP, "3 automatic rollbacks", True),
+        (ROLLBACK, rails(past=[past("x", 0)] * MOST_ROLLBACKS), CommandKind.STOP, "3 automatic rollbacks", True),
+        (ROLLBACK, rails(past=[past("r", 4990)], capabilities={CommandKind.ROLLBACK}), None, "10 steps ago", True),
+        (ROLLBACK, rails(past=[past("r", 5000 - STEPS_BETWEEN + 1)]), CommandKind.STOP, "499 steps ago", True),
+        (ROLLBACK, rails(past=[past("r", 5000 - STEPS_BETWEEN)]), CommandKind.ROLLBACK, "", False),
+        (ROLLBACK, rails(past=[past("r", 4990, "train/grad_norm")]), CommandKind.ROLLBACK, "", False),
+        (ROLLBACK, rails(past=[past("another", 4990, detector="threshold")]), CommandKind.ROLLBACK, "", False),
+        (ROLLBACK, rails(past=[past("a-copy", 4990)]), CommandKind.STOP, "10 steps ago", True),
+        (STOP, rails(past=[past("r", 4990)] * 5), CommandKind.STOP, "", False),
     ],
 )
 def test_a_rule_does_what_the_guard_rails_leave_and_says_so(action, given_rails, kind, words, breaker):
-    decision = decide(action, "r", 5000, given_rails)
+    decision = decide(action, Cause("r", "train/loss", "spike"), 5000, given_rails)
     assert (decision.kind, decision.breaker) == (kind, breaker)
     assert words in decision.because
     assert bool(decision.because) == bool(words)
+
+
+def test_what_waited_before_it_was_sent_is_late_by_the_one_clock_of_its_process():
+    assert not is_late(1000.0, 999.0)
+    assert is_late(1000.0, 990.0)
+    assert not is_late(1000.0, 4600.0), "a clock that jumped back hides it until the next heartbeat"
+    assert not is_late(1000.0, None), "records alone are no steps"
+
+
+def test_a_process_is_behind_until_what_it_said_it_had_made_is_stored():
+    assert not is_behind(next_seq=1, made_seq=0)
+    assert is_behind(next_seq=10, made_seq=10)
+    assert not is_behind(next_seq=11, made_seq=10)
+    assert is_behind(next_seq=10**9, made_seq=UNKNOWN_SEQ)

@@ -165,14 +165,16 @@ def rolled_back(connection, clock, trainer, segment):
     return trainer.report(command.command_id, S.SUCCEEDED, command.rollback.target_step).send()
 
 
-def test_the_same_cause_within_500_steps_opens_the_breaker(connection, clock):
+def test_the_same_cause_within_500_steps_opens_the_breaker_and_stops_the_run(connection, clock):
     trainer = in_trouble(connection, clock)
     rolled_back(connection, clock, trainer, 2).log(5, loss=20.0).send()
-    assert store.active_countdown(connection, "run") is None
+    assert store.active_countdown(connection, "run").action.kind is ActionKind.STOP
     breaker = alerts_of(connection)[BREAKER_RULE_ID]
     assert "rolled back 1 steps ago" in breaker.text
+    assert "The run is stopped in 30 s unless somebody says no" in breaker.text
     trainer.log(6, loss=1.0).log(7, loss=1.0).log(8, loss=1.0).send()
     assert alerts_of(connection)[BREAKER_RULE_ID].state is AlertState.RESOLVED
+    assert store.active_countdown(connection, "run") is None
 
 
 def test_after_three_automatic_rollbacks_the_breaker_opens_once(connection, clock):
@@ -183,7 +185,9 @@ def test_after_three_automatic_rollbacks_the_breaker_opens_once(connection, cloc
         step += 600
         trainer.log(step, loss=1.0).save(step).log(step + 1, loss=20.0).send()
     assert len(commands_store.read_commands(connection, "run")) == 3
-    assert store.active_countdown(connection, "run") is None
+    run_due(connection, clock)
+    kinds = [each.kind for each in reversed(commands_store.read_commands(connection, "run"))]
+    assert kinds == [CommandKind.ROLLBACK] * 3 + [CommandKind.STOP]
     calls = [each for each in alerts_store.read_alerts(connection, "run") if each.rule_id == BREAKER_RULE_ID]
     assert ["3 automatic rollbacks" in each.text for each in calls] == [True]
 

@@ -142,8 +142,8 @@ def begin(connection, life):
 
 LAYOUT = {"point_batches", "point_chunks"}
 """How points lie in rows depends on the cuts; what is read back does not."""
-BY_CUTS = {("runs", "revision")}
-"""A revision counts changes, and there is one for each batch."""
+BY_CUTS = {("runs", "revision"), ("runs", "pace")}
+"""A revision counts changes, and there is one for each batch; the pace is of when steps came here."""
 
 
 def end_state(connection):

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainer_agent.wire.codec import from_json
 
-from . import consecutive_rise, nonfinite, skip_streak, spike, threshold
+from . import absence, consecutive_rise, nonfinite, skip_streak, spike, threshold
 from .base import Detector, DetectorKind, Setting, Settings, State, Verdict
 
 __all__ = ["DETECTORS", "Detector", "DetectorKind", "Setting", "Settings", "State", "Verdict", "with_defaults"]
@@ -42,6 +42,14 @@ DETECTORS: Mapping[DetectorKind, Detector] = {
     DetectorKind.SKIP_STREAK: Detector(
         skip_streak.StreakState, skip_streak.step, skip_streak.SETTINGS, _whole(skip_streak.StreakState)
     ),
+    **{
+        kind: Detector(absence.AbsenceState, absence.step, settings, _whole(absence.AbsenceState), meaning=meaning)
+        for kind, settings, meaning in (
+            (DetectorKind.LOST, absence.LOST_SETTINGS, "Nothing is heard of the run."),
+            (DetectorKind.STALLED, absence.STALLED_SETTINGS, "The run is heard of and makes no new step."),
+            (DetectorKind.ENDED, absence.ENDED_SETTINGS, "The training says that it is over."),
+        )
+    },
 }
 
 

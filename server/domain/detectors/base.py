@@ -33,6 +33,9 @@ class DetectorKind(StrEnum):
     CONSECUTIVE_RISE = "consecutive_rise"
     SPIKE = "spike"
     SKIP_STREAK = "skip_streak"
+    LOST = "lost"
+    STALLED = "stalled"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)

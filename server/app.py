@@ -1,7 +1,7 @@
 """Builds the server and starts its parts: everything that is chosen is chosen here.
 
 settings -> database (migrated, with the default rules) -> bus <- writer's hints
-                                                        -> worker (deadlines, deliveries) -> routes
+                                                        -> worker (deadlines, deliveries), backtesting -> routes
 """
 
 import logging
@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from .api import (
     agent,
     alerts,
+    backtests,
     checkpoints,
     commands,
     health,
@@ -32,6 +33,7 @@ from .api import (
 )
 from .api.deps import Context
 from .api.headers import HostCheck, StrictHeaders
+from .backtesting import Backtesting
 from .clock import utc_now
 from .outbound.addresses import Policy
 from .outbound.wakeups import Bus
@@ -55,6 +57,7 @@ ROUTERS = (
     checkpoints.router,
     alerts.router,
     rules.router,
+    backtests.router,
     webhooks.router,
     pages.router,
 )
@@ -104,11 +107,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         return replace(Policy.parse(settings.allow_private_webhooks), own_port=app.state.own_port)
 
     worker = Worker(database.writer, bus, settings, policy, now)
-    app.state.context = Context(settings, database, bus, policy, now, worker.wake)
+    backtesting = Backtesting(database, settings.database, now)
+    app.state.context = Context(settings, database, bus, policy, now, worker.wake, backtesting.wake)
     worker.start()
+    backtesting.start()
     try:
         yield
     finally:
         bus.close()
+        await run_in_threadpool(backtesting.stop)
         await run_in_threadpool(worker.stop)
         await run_in_threadpool(database.close)

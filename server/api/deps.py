@@ -30,6 +30,8 @@ class Context:
     now: Callable[[], datetime]
     wake: Callable[[], None]
     """Have the worker look at once."""
+    wake_backtests: Callable[[], None]
+    """The same of the thread that works on backtests."""
 
 
 def context(request: Request) -> Context:

@@ -11,6 +11,7 @@ Source: OWASP cross-site request forgery sheet (own header, Origin, fetch metada
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -35,6 +36,8 @@ MAX_DEPTH = 32
 BODY_SECONDS = 30.0
 GZIP = "gzip"
 
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+
 _AS_AGENT = (
     "give the agent token: it lies in agent.token in the server's data directory, or make one with: "
     "python -m server token create --role agent --name NAME"
@@ -44,6 +47,8 @@ _SIGN_IN = "open the sign-in link the server printed, or make a new one with: py
 
 class StrictRequest(Request):
     """A request whose body is bounded in size and time, and whose JSON is strict."""
+
+    most_bytes = MAX_BODY_BYTES
 
     async def body(self) -> bytes:
         """The body, read once.
@@ -69,15 +74,15 @@ class StrictRequest(Request):
         return encoding_of(self) == GZIP
 
     async def _read(self) -> bytes:
-        too_large = Problem(413, f"the body is larger than {MAX_BODY_BYTES} bytes", "send less at once")
+        too_large = Problem(413, f"the body is larger than {self.most_bytes} bytes", "send less at once")
         announced = self.headers.get("content-length", "0")
-        if not announced.isdecimal() or int(announced[:20]) > MAX_BODY_BYTES:
+        if not announced.isdecimal() or int(announced[:20]) > self.most_bytes:
             raise too_large
         chunks, size = [], 0
         try:
             async for chunk in self.stream():
                 size += len(chunk)
-                if size > MAX_BODY_BYTES:
+                if size > self.most_bytes:
                     raise too_large
                 chunks.append(chunk)
         except ClientDisconnect:
@@ -117,7 +122,7 @@ def _check(value: Any, where: str, depth: int) -> None:
     """That nothing in `value` is what a database, a browser or a float would choke on."""
     if depth > MAX_DEPTH:
         raise invalid(where[:80], f"is nested more than {MAX_DEPTH} deep")
-    if isinstance(value, str) and any(char == "\x00" or "\ud800" <= char <= "\udfff" for char in value):
+    if isinstance(value, str) and _UNSTORABLE.search(value):
         raise invalid(where, "must be text without NUL and lone surrogates")
     if isinstance(value, float) and value in {float("inf"), float("-inf")}:
         raise invalid(where, "is larger than a float64 can hold")
@@ -137,6 +142,8 @@ class _DoorRoute(APIRoute):
     """The roles let in; None lets in anybody. Empty here: a route that names nobody lets in nobody."""
     encodings: ClassVar[frozenset[str]] = frozenset({"identity"})
     """What its bodies may be encoded in."""
+    most_bytes: ClassVar[int] = MAX_BODY_BYTES
+    """How large its bodies may be."""
 
     def get_route_handler(self) -> Handler:
         """The handler behind the door."""
@@ -146,7 +153,9 @@ class _DoorRoute(APIRoute):
             if self.allowed is not None:
                 request.state.caller = await _let_in(request, self.allowed)
             _check_body(request, self.encodings)
-            return await handler(StrictRequest(request.scope, request.receive))
+            strict = StrictRequest(request.scope, request.receive)
+            strict.most_bytes = self.most_bytes
+            return await handler(strict)
 
         return behind_the_door
 

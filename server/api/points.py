@@ -100,18 +100,23 @@ def read_series(
     with context.database.reading() as connection:
         revision = _revision(connection, run_id)
         traces = store.read_points(connection, run_id, name, from_step=from_step, to_step=to_step)
+    return drawn(name, revision, traces, points, ranks)
+
+
+def drawn(name: str, revision: int, traces: store.Traces, points: int, ranks: int = 1_000_000) -> Response:
+    """Traces as the chart takes them, thinned to `points` each."""
     spans = bands.over_ranks(traces, points)
     thinned = [(trace, downsample.thin(trace.step, trace.value, points)) for trace in traces]
-    drawn = [each for each in thinned if each[0].rank == 0] if len({trace.rank for trace in traces}) > ranks else thinned
+    shown = [each for each in thinned if each[0].rank == 0] if len({trace.rank for trace in traces}) > ranks else thinned
     header = {
         "series": name,
         "unit": names.unit(name),
         "revision": revision,
-        "traces": [_trace_header(trace, thin) for trace, thin in drawn],
+        "traces": [_trace_header(trace, thin) for trace, thin in shown],
         "bands": [_band_header(band) for band in spans],
         "nonfinite": [mark for trace, thin in thinned for mark in _marks(trace, thin)],
     }
-    return Response(pack(header, [thin for _, thin in drawn], spans), media_type="application/octet-stream")
+    return Response(pack(header, [thin for _, thin in shown], spans), media_type="application/octet-stream")
 
 
 def pack(header: dict[str, Any], curves: list[Thinned], spans: list[Band]) -> bytes:

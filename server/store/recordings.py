@@ -1,7 +1,7 @@
 """What is stored of a run, read whole, for judging it once more and for saying how it came out."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, 
 from . import commands as command_store
 from . import events as event_store
 from .packing import SEQ, STEP, TIME, VALUE, Block, unpack, unpack_batch
+from .points import Trace
 from .runs import Run
 from .tables import incarnations, point_batches, point_chunks, segments, series_summaries
 
@@ -144,3 +145,12 @@ def _left(connection: sa.Connection, command: IssuedCommand) -> tuple[int, int |
     c = segments.c
     query = sa.select(c.last_step).where(c.run_id == command.run_id, c.segment == command.segment)
     return command.segment, connection.execute(query).scalar()
+
+
+def trace_of(steps: Sequence[int], values: Sequence[float]) -> Trace:
+    """The points of one series of a log as a curve to draw; of several at one step the last."""
+    step, value = np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64)
+    last_of_step = np.append(step[1:] != step[:-1], True) if step.size else np.zeros(0, dtype=bool)
+    step, value = step[last_of_step], value[last_of_step]
+    nothing = np.zeros_like(step)
+    return Trace(1, 0, superseded=False, seq=nothing, step=step, time=nothing, value=value)

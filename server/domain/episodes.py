@@ -9,9 +9,10 @@ from datetime import datetime
 from trainer_agent.wire.vocabulary import AlertState
 
 from . import watching
-from .alerts import Alert, CloseReason, describe
+from .alerts import Alert, CloseReason
 from .judging import Change
 from .points import Point
+from .wording import describe
 
 
 def begun(run_id: str, change: Change, now: datetime) -> Alert:
@@ -34,7 +35,7 @@ def begun(run_id: str, change: Change, now: datetime) -> Alert:
         value=verdict.value,
         limit=verdict.limit,
         evidence=dict(verdict.evidence),
-        text=describe(rule, verdict, status.onset_step, point.rank),
+        text=describe(rule, verdict, status.onset_step, point.rank, point.series),
         detector=rule.detector.value,
         trial=rule.trial,
     )
@@ -52,7 +53,7 @@ def as_of(alert: Alert, change: Change, now: datetime) -> Alert:
         value=verdict.value,
         limit=verdict.limit,
         evidence=dict(verdict.evidence),
-        text=describe(rule, verdict, alert.onset_step, point.rank),
+        text=describe(rule, verdict, alert.onset_step, point.rank, point.series),
     )
 
 

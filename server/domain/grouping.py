@@ -4,7 +4,7 @@ saying     when
 ---------  ------------------------------------------------------------------------------------------------------------
 firing     an alert waits to be told. With a critical one at once (the next such message at least `URGENT_SPACING` later);
            else `GROUP_WAIT` after the first began to wait, and `SPACING` after the last message of the run that was not urgent
-resolved   the last alert has recovered, and somebody was told of the incident or is to be: `GROUP_WAIT`, then `SPACING`, as above.
+resolved   the last alert has recovered, and somebody was told of the incident or is to be: `GROUP_WAIT`, `SPACING`, as above.
            Where its firing was not told yet, this one message tells both
 repeat     `REPEAT_AFTER` the last message that reached somebody, while something told still fires, the run is alive and nobody
            has taken it on
@@ -35,8 +35,6 @@ GROUP_WAIT: Final = timedelta(seconds=5)
 SPACING: Final = timedelta(seconds=60)
 URGENT_SPACING: Final = timedelta(seconds=5)
 REPEAT_AFTER: Final = timedelta(hours=4)
-LATE_AGE: Final = timedelta(seconds=60)
-"""A batch whose newest record was this old when it was sent is part of a backlog."""
 LATE_WAIT: Final = timedelta(seconds=5)
 LATE_AT_MOST: Final = timedelta(seconds=60)
 

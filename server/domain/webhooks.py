@@ -9,6 +9,7 @@ An event reaches an endpoint at least once, always under the same delivery id; n
 Source: Standard Webhooks 1.0, sections "Deliverability and reliability" and "Webhook payloads".
 """
 
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -38,12 +39,18 @@ RETRY_AFTER_LIMIT = timedelta(hours=1)
 LEASE = timedelta(seconds=30)
 """How long an attempt may be out before it is taken for lost and made again. Longer than any attempt lasts."""
 MAX_TEXT = 2_000
+MAX_ALERT_BYTES = 12_000
+"""Of the list of alerts in a message: with all else it stays under the 20 kB that receivers must be able to take."""
+OTHER_LANGUAGES = ("zh",)
+LANGUAGES = ("en", *OTHER_LANGUAGES)
+_OF_INCIDENTS = ("incident", "alerts", "alert_count", "done", "next", "repeat")
+"""What a message about an incident says beside what every message does."""
 
 _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 
 SENT_AS: dict[EventType, Severity | None] = {
-    EventType.ALERT_FIRING: None,
-    EventType.ALERT_RESOLVED: None,
+    EventType.INCIDENT_FIRING: None,
+    EventType.INCIDENT_RESOLVED: None,
     EventType.RUN_LOST: Severity.CRITICAL,
     EventType.RUN_FAILED: Severity.CRITICAL,
     EventType.RUN_STOPPED: Severity.WARNING,
@@ -57,6 +64,7 @@ SENT_AS: dict[EventType, Severity | None] = {
     EventType.COMMAND_SUCCEEDED: Severity.WARNING,
     EventType.COMMAND_FAILED: Severity.CRITICAL,
     EventType.COMMAND_UNCONFIRMED: Severity.CRITICAL,
+    EventType.RULE_FAILED: Severity.WARNING,
     EventType.WEBHOOK_TEST: Severity.CRITICAL,
 }
 """The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing."""
@@ -75,6 +83,7 @@ _TITLES = {
     EventType.COMMAND_SUCCEEDED: "Command succeeded",
     EventType.COMMAND_FAILED: "Command failed",
     EventType.COMMAND_UNCONFIRMED: "Command unconfirmed",
+    EventType.RULE_FAILED: "Rule failed",
     EventType.WEBHOOK_TEST: "Test message",
 }
 
@@ -176,9 +185,15 @@ def wants(endpoint: Endpoint, event: Event, project: str | None) -> bool:
     return endpoint.project is None or endpoint.project == project
 
 
-def body(event_id: int, event: Event, run_name: str | None, project: str | None) -> dict[str, Any]:
-    """What a receiver reads, as strict JSON; the link is added when it is sent, by `with_link`."""
-    said = to_json(event.data)
+def body(event_id: int, event: Event, run_name: str | None, project: str | None, language: str = "en") -> dict[str, Any]:
+    """What a receiver reads, as strict JSON; the link is added when it is sent, by `with_link`.
+
+    What an event says in words it may say again under its language, `zh`; what of it is not there is told in English.
+    """
+    said = _in_language(to_json(event.data), language)
+    about = {name: said[name] for name in _OF_INCIDENTS if name in said}
+    if "alerts" in about:
+        about["alerts"] = _fitting([_in_language(each, language) for each in about["alerts"]])
     return {
         "type": event.type.value,
         "timestamp": event.at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -195,8 +210,27 @@ def body(event_id: int, event: Event, run_name: str | None, project: str | None)
             "value": said.get("value"),
             "limit": said.get("limit"),
             "rule": said.get("rule_name") or said.get("rule"),
+            **about,
         },
     }
+
+
+def _in_language(said: dict[str, Any], language: str) -> dict[str, Any]:
+    """`said` in the words of a language, without the others."""
+    translated = said.get(language)
+    words = translated if isinstance(translated, dict) else {}
+    return {name: value for name, value in said.items() if name not in OTHER_LANGUAGES} | words
+
+
+def _fitting(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As many of the alerts, from the first on, as fit into a message; `alert_count` says how many there are."""
+    left, fitting = MAX_ALERT_BYTES, []
+    for each in alerts:
+        left -= len(json.dumps(each))
+        if left < 0:
+            break
+        fitting.append(each)
+    return fitting
 
 
 def with_link(told: dict[str, Any], public_url: str | None) -> dict[str, Any]:

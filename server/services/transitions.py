@@ -22,6 +22,7 @@ from server.store import countdowns as countdowns_store
 from server.store.touched import touch
 from trainer_agent.wire.vocabulary import AlertState, CommandState, Severity
 
+from . import incidents
 from .recording import record
 
 
@@ -32,12 +33,14 @@ def fire(connection: Connection, alert: Alert, now: datetime, *, is_new: bool) -
     elif not alerts_store.save_alert(connection, alert, AlertState.PENDING):
         return
     record(connection, alert_event(EventType.ALERT_FIRING, alert, alert.firing_step, now))
+    incidents.join(connection, alert, now)
 
 
 def resolve(connection: Connection, alert: Alert, before: AlertState, now: datetime) -> None:
-    """An episode that fired has recovered, and people are told so."""
+    """An episode that fired has recovered."""
     if alerts_store.save_alert(connection, alert, before):
         record(connection, alert_event(EventType.ALERT_RESOLVED, alert, alert.resolved_step, now))
+        incidents.leave(connection, alert, now)
 
 
 def cut_off(connection: Connection, alert: Alert, because: CloseReason, now: datetime, step: int | None = None) -> None:
@@ -49,8 +52,11 @@ def cut_off(connection: Connection, alert: Alert, because: CloseReason, now: dat
         alerts_store.remove_alert(connection, alert.run_id, alert.alert_id)
         return
     closed = replace(alert, state=AlertState.RESOLVED, resolved_step=step, resolved_at=now, closed_because=because)
-    if alerts_store.save_alert(connection, closed, alert.state) and because is CloseReason.REWOUND:
+    if not alerts_store.save_alert(connection, closed, alert.state):
+        return
+    if because is CloseReason.REWOUND:
         record(connection, alert_event(EventType.ALERT_REWOUND, closed, None, now))
+    incidents.leave(connection, closed, now)
 
 
 def alert_event(kind: EventType, alert: Alert, step: int | None, now: datetime) -> Event:

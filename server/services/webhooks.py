@@ -19,6 +19,7 @@ from server.store import webhooks as store
 from server.store.webhooks import Delivery
 from trainer_agent.wire.vocabulary import Severity
 
+from . import incidents
 from .errors import Invalid, NotFound
 from .recording import record
 
@@ -43,6 +44,7 @@ def create(
     project: str | None,
     by: str,
     now: datetime,
+    language: str = "en",
 ) -> Endpoint:
     """A new endpoint, enabled.
 
@@ -51,7 +53,7 @@ def create(
     """
     if len(store.endpoints(connection)) >= MAX_ENDPOINTS:
         raise Invalid(f"there are {MAX_ENDPOINTS} endpoints already", "remove one that is not needed any more")
-    new = Endpoint(f"wh_{secrets.token_hex(8)}", name, url, secret, minimum_severity, project, True, "", now)  # noqa: FBT003
+    new = Endpoint(f"wh_{secrets.token_hex(8)}", name, url, secret, minimum_severity, project, True, "", now, language)  # noqa: FBT003
     store.add_endpoint(connection, new)
     _tell_change(connection, new.webhook_id, "created", by, now)
     return new
@@ -126,6 +128,8 @@ def _take(connection: Connection, webhook_id: str, delivery_id: str, now: dateti
         return None
     delivery, endpoint = store.delivery(connection, delivery_id), store.endpoint(connection, webhook_id)
     if delivery is None or endpoint is None or not _may_go(endpoint, delivery):
+        if delivery is not None:
+            _settle(connection, delivery, DeliveryState.FAILED, now)
         store.give_up(connection, delivery_id)
         return None
     return Ready(delivery, endpoint)
@@ -146,12 +150,23 @@ def finish_attempt(
     if delivery is None or delivery.status.state is not DeliveryState.WAITING:
         return
     outcome = domain.step(delivery.status, attempt, now, jitter, scale)
+    _settle(connection, delivery, outcome.status.state, now)
     store.add_attempt(connection, delivery_id, outcome.status, attempt)
     if outcome.endpoint_gone:
         because = "the receiver answered 410: it is gone"
         store.change_endpoint(connection, delivery.webhook_id, {"enabled": False, "disabled_because": because})
         data = {"webhook_id": delivery.webhook_id, "reason": because}
         record(connection, Event(EventType.WEBHOOK_DISABLED, now, data=data))
+
+
+def _settle(connection: Connection, delivery: Delivery, state: DeliveryState, now: datetime) -> None:
+    """A message about an incident has got through, or will not: when it is repeated counts from here."""
+    about = delivery.body["data"].get("incident")
+    if delivery.event_type != EventType.INCIDENT_FIRING or about is None or delivery.run_id is None:
+        return
+    if state is not DeliveryState.WAITING:
+        reached = state is DeliveryState.SUCCEEDED
+        incidents.delivered(connection, delivery.run_id, about["id"], now, has_reached=reached)
 
 
 def _tell_change(connection: Connection, webhook_id: str, what: str, by: str, now: datetime) -> None:

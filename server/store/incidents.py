@@ -65,6 +65,12 @@ def save_incident(connection: sa.Connection, incident: Incident) -> bool:
     return connection.execute(sa.update(incidents).where(*mine).values(row)).rowcount == 1
 
 
+def look_at(connection: sa.Connection, incident: Incident, at: datetime) -> None:
+    """Have it looked at from `at` on, whatever else of it changes meanwhile."""
+    mine = (_c.run_id == incident.run_id, _c.incident_id == incident.incident_id)
+    connection.execute(sa.update(incidents).where(*mine).values(notify_at=at, version=_c.version + 1))
+
+
 def _read(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Incident, ...]:
     return tuple(_incident(row) for row in connection.execute(query))
 
@@ -128,9 +134,7 @@ def set_told(connection: sa.Connection, run_id: str, alert_ids: Collection[str],
     connection.execute(sa.update(alerts).where(*mine).values(told=None if told is None else told.value))
 
 
-def alerts_of(
-    connection: sa.Connection, run_id: str, incident_ids: Collection[str], *, limit: int = 1000
-) -> tuple[Alert, ...]:
+def alerts_of(connection: sa.Connection, run_id: str, incident_ids: Collection[str], *, limit: int = 1000) -> tuple[Alert, ...]:
     """The alerts of some incidents of a run, the latest onset first."""
     query = sa.select(alerts).where(alerts.c.run_id == run_id, alerts.c.incident_id.in_(incident_ids))
     return alerts_store.of_rows(connection, query.order_by(alerts.c.onset_step.desc(), alerts.c.alert_id).limit(limit))

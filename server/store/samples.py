@@ -58,6 +58,11 @@ def save(connection: sa.Connection, run_id: str, rank: int, record: StepSamples,
     upsert(connection, step_samples, [row])
 
 
+def has_any(connection: sa.Connection, run_id: str) -> bool:
+    """Whether it is recorded of the run which samples its steps have read."""
+    return connection.execute(sa.select(_c.run_id).where(_c.run_id == run_id).limit(1)).first() is not None
+
+
 def read(connection: sa.Connection, run_id: str, window: Window, *, most_steps: int, most_samples: int) -> Sought:
     """The steps of a window in order, the first ones where there are too many."""
     starts, count = _starts(connection, run_id), 0

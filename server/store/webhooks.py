@@ -59,6 +59,7 @@ def add_endpoint(connection: Connection, new: Endpoint) -> None:
             enabled=new.enabled,
             disabled_because=new.disabled_because,
             created_at=new.created_at,
+            language=new.language,
         )
     )
 

@@ -1,0 +1,129 @@
+"""What to do next about an alert: short, concrete, and only what is so. A rollback is named only where one can be made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from server.domain.alerts import Alert, CloseReason
+from server.domain.checkpoints import LOOK_BACK_STEPS
+from server.domain.inhibition import is_loss
+from server.domain.runs import ENDED
+from trainer_agent.wire.vocabulary import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What of the run decides what can be done now."""
+
+    state: RunState
+    target_step: int | None = None
+    """Of the checkpoint that a rollback would go to: sound, older than the first sign."""
+    can_roll_back: bool = False
+    has_samples: bool = False
+    """Whether it is recorded which samples each step has read."""
+    is_counting: bool = False
+    is_commanded: bool = False
+
+
+Both = tuple[str, str]
+"""In English and in Simplified Chinese."""
+
+_OVER: Final[Mapping[CloseReason, Both]] = {
+    CloseReason.RECOVERED: ("Nothing, as long as it stays away.", "无需处理，除非再次出现。"),
+    CloseReason.REWOUND: ("Watch whether it comes back.", "请留意它是否再次出现。"),
+    CloseReason.RULE_CHANGED: (
+        "Nothing: the rule was changed, and fires by itself if its new condition holds.",
+        "无需处理：规则已修改，新条件成立时会自行触发。",
+    ),
+}
+_OF_KIND: Final[Mapping[str, Both]] = {
+    "plateau": ("Check the learning rate and the data before more time goes into it.", "继续训练之前，请检查学习率和数据。"),
+    "frozen": (
+        "See whether this value is still measured: one that stands still tells nothing.",
+        "请检查这个数值是否仍在测量：不变的数值说明不了任何问题。",
+    ),
+    "zero": (
+        "See whether all labels are masked, the data set is empty, or a filter writes 0 for NaN.",
+        "请检查标签是否全被屏蔽、数据集是否为空，或是否有过滤器把 NaN 记成了 0。",
+    ),
+    "discontinuity": (
+        "See whether optimizer, schedule and place in the data came back with the weights.",
+        "请检查优化器、学习率计划和数据位置是否随权重一起恢复。",
+    ),
+    "slowdown": ("Look at the data loader, and at what else runs on the machine.", "请检查数据加载，以及机器上的其他任务。"),
+    "creep": (
+        "Look for tensors that are kept from step to step: it ends when the memory is full.",
+        "请查找逐步累积而未释放的张量：内存耗尽时训练会中断。",
+    ),
+    "straggler": (
+        "Look at the machine of that rank: its temperature, its clock, other work on it.",
+        "请检查该进程所在的机器：温度、频率和其他任务。",
+    ),
+    "lost": ("See whether the process and its machine still run.", "请检查训练进程及其机器是否仍在运行。"),
+    "stalled": (
+        "See where the process hangs: `py-spy dump --pid` prints its stack.",
+        "请查看进程卡在哪里：`py-spy dump --pid` 会打印调用栈。",
+    ),
+    "ended": ("Read the last lines of the trainer's own log.", "请查看训练程序自己的日志的最后几行。"),
+    "skip_share": (
+        "Look at the loss scale: it may start or grow too high for this model.",
+        "请检查损失缩放：它的初值或增长对这个模型可能过高。",
+    ),
+}
+_DEAD: Final = frozenset({"skip_streak", "loss_scale"})
+"""With these, and a loss that is not finite, nothing more is learnt: waiting cures nothing."""
+
+
+def advice(alert: Alert, situation: Situation) -> Both:
+    """What to do next, in both languages."""
+    if situation.state in ENDED:
+        return _after_the_end(situation)
+    if alert.closed_because is not None and alert.closed_because in _OVER:
+        return _OVER[alert.closed_because]
+    if situation.is_counting:
+        return "Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。"
+    if situation.is_commanded:
+        return "Wait for the command that is on its way.", "请等待正在执行的指令。"
+    if alert.detector in _OF_KIND:
+        return _OF_KIND[alert.detector]
+    looks, ways = _look(alert, situation), _way_back(alert, situation)
+    return f"{looks[0]}{ways[0]}", f"{looks[1]}{ways[1]}"
+
+
+def _after_the_end(situation: Situation) -> Both:
+    if situation.state is RunState.FINISHED:
+        return "Check the result before you use it.", "使用结果之前请先检查。"
+    if situation.target_step is None:
+        said = "Find the cause before you start again: there is no sound checkpoint to go on from."
+        return said, "重新开始之前请先找到原因：没有健全的检查点可以继续。"
+    step = situation.target_step
+    return f"Start again from the sound checkpoint of step {step}.", f"请从第 {step} 步的健全检查点重新开始。"
+
+
+def _look(alert: Alert, situation: Situation) -> Both:
+    """Where to look. The data that did it come before the sign."""
+    first, last = max(1, alert.onset_step - LOOK_BACK_STEPS), max(1, alert.onset_step)
+    if situation.has_samples:
+        return f"Look at the samples of steps {first}-{last}", f"请查看第 {first}-{last} 步的样本"
+    return f"Look at what was read in steps {first}-{last}", f"请查看第 {first}-{last} 步读入的数据"
+
+
+def _way_back(alert: Alert, situation: Situation) -> Both:
+    step = situation.target_step
+    dead = alert.detector in _DEAD or (alert.detector == "nonfinite" and is_loss(alert.series))
+    if step is None:
+        return _STOP if dead else _STOP_LATER
+    if not situation.can_roll_back:
+        said = f"; a sound checkpoint is {step}: stop the run and start again from it."
+        return said, f"；健全的检查点在第 {step} 步：请停止训练并从那里重新开始。"
+    if dead:
+        return f"; a sound checkpoint is {step}: roll back.", f"；健全的检查点在第 {step} 步：请回滚。"
+    said = f"; if it does not come down by itself, roll back to the sound checkpoint {step}."
+    return said, f"；如果不自行回落，请回滚到第 {step} 步的健全检查点。"
+
+
+_STOP: Final[Both] = (
+    "; there is no sound checkpoint older than the first sign: stop the run.",
+    "；最早征兆之前没有健全的检查点：请停止训练。",
+)
+_STOP_LATER: Final[Both] = ("; if it does not come down by itself, stop the run.", "；如果不自行回落，请停止训练。")

@@ -1,0 +1,137 @@
+"""One sentence for each detector, in Simplified Chinese. Series names stay as they are."""
+
+from collections.abc import Mapping
+
+from .english import Sentence
+from .facts import Facts
+from .numbers import number, parts, quantity, share
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it."""
+    hours, minutes, rest = parts(seconds)
+    if hours:
+        return f"{hours} 小时 {minutes} 分" if minutes else f"{hours} 小时"
+    if minutes:
+        return f"{minutes} 分 {rest} 秒" if rest else f"{minutes} 分钟"
+    return f"{rest} 秒"
+
+
+def where(facts: Facts) -> str:
+    """On which rank, and since when."""
+    rank = f"（进程 {facts.rank}）" if facts.rank > 0 else ""
+    return f"{rank}，自第 {facts.onset_step} 步起"
+
+
+def _threshold(f: Facts) -> str:
+    side = "低于下限" if f.has("below") else "高于上限"
+    return f"{f.series} 为 {quantity(f.value, f.series)}，{side} {quantity(f.limit, f.series)}"
+
+
+def _nonfinite(f: Facts) -> str:
+    return f"{f.series} 为 {number(f.value)}"
+
+
+def _rise(f: Facts) -> str:
+    start, rises = f.evidence.get("start"), f.evidence.get("rises")
+    return f"{f.series} 连续上升 {number(rises)} 次，从 {number(start)} 到 {number(f.value)}"
+
+
+def _spike(f: Facts) -> str:
+    middle, points, limit = f.evidence.get("median"), number(f.evidence.get("points")), f.limit
+    if middle is None or middle <= 0 or limit is None:
+        return f"{f.series} 为 {number(f.value)}，最近 {points} 个点的中位数为 {number(middle)}"
+    times, most = number(f.value / middle, 2), number(limit / middle, 2)
+    return f"{f.series} 为 {number(f.value)}，是最近 {points} 个点中位数的 {times} 倍，上限 {most} 倍"
+
+
+def _ramp(f: Facts) -> str:
+    return f"{f.series} 持续攀升：{number(f.value)}，上限 {number(f.limit)}"
+
+
+def _divergence(f: Facts) -> str:
+    return f"{f.series} 为 {number(f.value)}，已偏离原有水平，上限 {number(f.limit)}"
+
+
+def _plateau(f: Facts) -> str:
+    return f"{f.series} 不再下降：{number(f.value)}，应低于 {number(f.limit)}"
+
+
+def _frozen(f: Facts) -> str:
+    return f"{f.series} 停在 {number(f.value)} 不变"
+
+
+def _zero(f: Facts) -> str:
+    return f"{f.series} 为 {number(f.value)}，正常的训练不会记录这样的值"
+
+
+def _loss_scale(f: Facts) -> str:
+    return f"{f.series} 已降到 {number(f.value)}，下限 {number(f.limit)}"
+
+
+def _skip_streak(f: Facts) -> str:
+    return f"损失缩放器连续跳过 {number(f.evidence.get('streak'))} 个优化步（{f.series}）"
+
+
+def _skip_share(f: Facts) -> str:
+    most = "" if f.limit is None else f"，上限 {share(f.limit)}"
+    return f"最近的优化步有 {share(f.value)} 被损失缩放器跳过（{f.series}）{most}"
+
+
+def _discontinuity(f: Facts) -> str:
+    return f"恢复训练后 {f.series} 为 {number(f.value)}，上限 {number(f.limit)}"
+
+
+def _slowdown(f: Facts) -> str:
+    return f"{f.series} 为 {quantity(f.value, f.series)}，限值 {quantity(f.limit, f.series)}"
+
+
+def _creep(f: Facts) -> str:
+    return f"{f.series} 持续增长：{quantity(f.value, f.series)}，限值 {quantity(f.limit, f.series)}"
+
+
+def _straggler(f: Facts) -> str:
+    return f"有一个进程的 {f.series} 为 {quantity(f.value, f.series)}，上限 {quantity(f.limit, f.series)}"
+
+
+def _lost(f: Facts) -> str:
+    most = "" if f.limit is None else f"，上限 {duration(f.limit)}"
+    return f"已有 {duration(f.value)} 没有训练进程的消息{most}"
+
+
+def _stalled(f: Facts) -> str:
+    most = "" if f.limit is None else f"，上限 {duration(f.limit)}"
+    return f"已有 {duration(f.value)} 没有新的一步{most}，但训练进程仍有消息"
+
+
+def _ended(f: Facts) -> str:
+    return f"训练进程已结束（{f.series}）"
+
+
+def fallback(f: Facts) -> str:
+    """For an alert of a detector that this code does not know (any more)."""
+    most = "" if f.limit is None else f"，限值 {number(f.limit)}"
+    return f"{f.series} 为 {number(f.value)}{most}"
+
+
+SENTENCES: Mapping[str, Sentence] = {
+    "threshold": _threshold,
+    "nonfinite": _nonfinite,
+    "consecutive_rise": _rise,
+    "spike": _spike,
+    "ramp": _ramp,
+    "divergence": _divergence,
+    "plateau": _plateau,
+    "frozen": _frozen,
+    "zero": _zero,
+    "loss_scale": _loss_scale,
+    "skip_streak": _skip_streak,
+    "skip_share": _skip_share,
+    "discontinuity": _discontinuity,
+    "slowdown": _slowdown,
+    "creep": _creep,
+    "straggler": _straggler,
+    "lost": _lost,
+    "stalled": _stalled,
+    "ended": _ended,
+}

@@ -1,0 +1,142 @@
+"""One sentence for each detector, in English: the series, its value, the limit, and what it was measured against.
+
+Every figure may be NaN or infinite. Since when and on which rank is added by `sentence`.
+"""
+
+from collections.abc import Callable, Mapping
+
+from .facts import Facts
+from .numbers import number, parts, quantity, share
+
+Sentence = Callable[[Facts], str]
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it: `5 h 12 min`, `2 min 5 s`, `40 s`."""
+    hours, minutes, rest = parts(seconds)
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    if minutes:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{rest} s"
+
+
+def where(facts: Facts) -> str:
+    """On which rank, and since when."""
+    rank = f" on rank {facts.rank}" if facts.rank > 0 else ""
+    return f"{rank}, since step {facts.onset_step}"
+
+
+def _threshold(f: Facts) -> str:
+    side = "below" if f.has("below") else "above"
+    return f"{f.series} is {quantity(f.value, f.series)}, {side} the limit of {quantity(f.limit, f.series)}"
+
+
+def _nonfinite(f: Facts) -> str:
+    return f"{f.series} is {number(f.value)}"
+
+
+def _rise(f: Facts) -> str:
+    start, rises = f.evidence.get("start"), f.evidence.get("rises")
+    return f"{f.series} rose {number(rises)} times in a row, from {number(start)} to {number(f.value)}"
+
+
+def _spike(f: Facts) -> str:
+    middle, points, limit = f.evidence.get("median"), number(f.evidence.get("points")), f.limit
+    if middle is None or middle <= 0 or limit is None:
+        return f"{f.series} is {number(f.value)}, the median of the last {points} points {number(middle)}"
+    times, most = number(f.value / middle, 2), number(limit / middle, 2)
+    return f"{f.series} is {number(f.value)} = {times}x the median of the last {points} points, limit {most}x"
+
+
+def _ramp(f: Facts) -> str:
+    return f"{f.series} ramps: {number(f.value)}, limit {number(f.limit)}"
+
+
+def _divergence(f: Facts) -> str:
+    return f"{f.series} is {number(f.value)} and has left its level, limit {number(f.limit)}"
+
+
+def _plateau(f: Facts) -> str:
+    return f"{f.series} does not fall any more: {number(f.value)}, expected below {number(f.limit)}"
+
+
+def _frozen(f: Facts) -> str:
+    return f"{f.series} has stood still at {number(f.value)}"
+
+
+def _zero(f: Facts) -> str:
+    return f"{f.series} is {number(f.value)}, which a working run does not log"
+
+
+def _loss_scale(f: Facts) -> str:
+    return f"{f.series} has fallen to {number(f.value)}, limit {number(f.limit)}"
+
+
+def _skip_streak(f: Facts) -> str:
+    return f"{number(f.evidence.get('streak'))} optimizer steps in a row were skipped by the loss scaler ({f.series})"
+
+
+def _skip_share(f: Facts) -> str:
+    most = "" if f.limit is None else f", limit {share(f.limit)}"
+    return f"{share(f.value)} of the last optimizer steps were skipped by the loss scaler ({f.series}){most}"
+
+
+def _discontinuity(f: Facts) -> str:
+    return f"{f.series} is {number(f.value)} after the run was taken up again, limit {number(f.limit)}"
+
+
+def _slowdown(f: Facts) -> str:
+    return f"{f.series} is {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+
+
+def _creep(f: Facts) -> str:
+    return f"{f.series} keeps growing: {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+
+
+def _straggler(f: Facts) -> str:
+    return f"{f.series} of one rank is {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+
+
+def _lost(f: Facts) -> str:
+    most = "" if f.limit is None else f", limit {duration(f.limit)}"
+    return f"no word from the trainer for {duration(f.value)}{most}"
+
+
+def _stalled(f: Facts) -> str:
+    most = "" if f.limit is None else f", limit {duration(f.limit)}"
+    return f"no new step for {duration(f.value)}{most}, while the trainer is heard"
+
+
+def _ended(f: Facts) -> str:
+    return f"the training process has ended ({f.series})"
+
+
+def fallback(f: Facts) -> str:
+    """For an alert of a detector that this code does not know (any more)."""
+    most = "" if f.limit is None else f", limit {number(f.limit)}"
+    return f"{f.series} is {number(f.value)}{most}"
+
+
+SENTENCES: Mapping[str, Sentence] = {
+    "threshold": _threshold,
+    "nonfinite": _nonfinite,
+    "consecutive_rise": _rise,
+    "spike": _spike,
+    "ramp": _ramp,
+    "divergence": _divergence,
+    "plateau": _plateau,
+    "frozen": _frozen,
+    "zero": _zero,
+    "loss_scale": _loss_scale,
+    "skip_streak": _skip_streak,
+    "skip_share": _skip_share,
+    "discontinuity": _discontinuity,
+    "slowdown": _slowdown,
+    "creep": _creep,
+    "straggler": _straggler,
+    "lost": _lost,
+    "stalled": _stalled,
+    "ended": _ended,
+}
+"""By the value of `DetectorKind`."""

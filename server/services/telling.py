@@ -1,0 +1,92 @@
+"""What people read of an alert beside its row: its sentence in both languages, what was done, and what to do next.
+
+Reads only, so it may run on a reading connection.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from sqlalchemy import Connection
+
+from server.domain import wording
+from server.domain.alerts import Alert
+from server.domain.commands import ACTIVE
+from server.domain.countdowns import CountdownState
+from server.domain.events import EventType
+from server.domain.wording import deeds
+from server.domain.wording.advice import Both, Situation, advice
+from server.domain.wording.deeds import Done, deed_of
+from server.store import commands, countdowns, events, samples
+from server.store import runs as run_store
+from server.store import standing as standings
+from server.store.runs import Run
+from trainer_agent.wire.vocabulary import CommandKind, RunState
+
+from . import checkpoints
+
+_BY_GUARD = "stopped by guard"
+
+
+@dataclass(frozen=True, slots=True)
+class InWords:
+    """An alert in words, each in English and Simplified Chinese."""
+
+    texts: Both
+    done: Both
+    following: Both
+
+
+class Teller:
+    """Puts the alerts of one run into words. What it needs of the run is read when it is first needed.
+
+    Thread: that of its connection.
+    """
+
+    def __init__(self, connection: Connection, run_id: str, now: datetime) -> None:
+        self._connection, self._run_id, self._now = connection, run_id, now
+
+    def in_words(self, alert: Alert) -> InWords:
+        """The alert in words."""
+        texts = wording.texts(alert)
+        return InWords((texts["en"], texts["zh"]), self.done(alert), self.following(alert))
+
+    def done(self, alert: Alert) -> Both:
+        """What was done about it."""
+        deed = deed_of(alert, self._done, self._now)
+        return deeds.ENGLISH[deed.kind](deed), deeds.CHINESE[deed.kind](deed)
+
+    def following(self, alert: Alert) -> Both:
+        """What to do next."""
+        return advice(alert, self._situation)
+
+    @cached_property
+    def _run(self) -> Run | None:
+        return run_store.get(self._connection, self._run_id)
+
+    @cached_property
+    def _done(self) -> Done:
+        from_steps: Mapping[int, int] = standings.read_from_steps(self._connection, self._run_id)
+        made = countdowns.read_countdowns(self._connection, self._run_id)
+        given = commands.read_commands(self._connection, self._run_id)
+        return Done(made, given, from_steps, self._stopped_by_guard())
+
+    def _stopped_by_guard(self) -> bool:
+        if self._run is None or self._run.state is not RunState.STOPPED:
+            return False
+        ends = events.newest(self._connection, self._run_id, (EventType.RUN_STOPPED,), limit=1)
+        return any(str(each.event.data.get("text", "")).lower().startswith(_BY_GUARD) for each in ends)
+
+    @cached_property
+    def _situation(self) -> Situation:
+        run = self._run
+        target = checkpoints.propose(self._connection, self._run_id).choice.target
+        return Situation(
+            state=RunState.CREATED if run is None else run.state,
+            target_step=None if target is None else target.step,
+            can_roll_back=run is not None and CommandKind.ROLLBACK in run.capabilities,
+            has_samples=samples.has_any(self._connection, self._run_id),
+            is_counting=any(each.state is CountdownState.COUNTING for each in self._done.countdowns),
+            is_commanded=any(each.state in ACTIVE for each in self._done.commands),
+        )

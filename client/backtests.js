@@ -7,19 +7,19 @@
  *
  * @typedef {{ rule_id: string, series: string, rank: number, segment: number, severity: string, onset_step: number, firing_step: number,
  *   resolved_step: number | null, value: number | string, limit: number | string | null, text: string }} Episode
- * @typedef {{ series: string, steps: number[], values: (number | string)[] }} Curve
- * @typedef {{ run_id: string | null, name: string, project: string, outcome: string, ended_step: number | null, points: number, verdict: string,
- *   lead_steps: number | null, episodes: Episode[], episodes_before: number, curve?: Curve | null }} Tested
- * @typedef {{ failed_runs: number, caught: number, caught_before: number, lead_steps_median: number | null, healthy_runs: number,
- *   false_alarms: number, false_alarms_before: number, episodes_per_1000: number, episodes_per_1000_before: number }} Summary
+ * @typedef {{ run_id: string | null, log: number | null, name: string, project: string, outcome: string, ended_step: number | null, points: number, verdict: string,
+ *   lead_steps: number | null, episodes: Episode[], episodes_total: number, episodes_before: number | null, problem: string, series: string[] }} Tested
+ * `log`: its number where it came as a file; `series`: what can be drawn of that; `episodes`: the first of `episodes_total`
+ * @typedef {{ failed_runs: number, caught: number, caught_before: number | null, lead_steps_median: number | null, healthy_runs: number,
+ *   false_alarms: number, false_alarms_before: number | null, episodes_per_1000: number | null, episodes_per_1000_before: number | null }} Summary
+ * What ends in `_before` is null where no saved rule is there to compare with.
  * @typedef {"recent" | "all" | "picked" | "logs"} Choice
  * @typedef {{ phase: string, id: string, done: number, total: number, seconds: number, points: number, problem: { detail: string, fix: string } | null,
- *   result: { summary: Summary, runs: Tested[] } | null, of: string, asked: string, chosen: string }} Backtest
+ *   result: { summary: Summary, runs: Tested[], left_out: number } | null, of: string, asked: string, chosen: string }} Backtest
  * `asked`: the rule as it was sent, as text; `of`: the rule that `result` speaks of; `chosen`: key of the run whose curve is shown
  * @typedef {{ kind: "start", asked: string } | { kind: "started", id: string } | { kind: "report", report: any } | { kind: "refused", problem: { detail: string, fix: string } }
  *   | { kind: "cancel" } | { kind: "choose", key: string } | { kind: "forget" }} Input
  */
-import { emptySeries } from "./series.js";
 import { toNumber } from "./format.js";
 
 export const ACTIVE = new Set(["starting", "queued", "running"]);
@@ -74,7 +74,7 @@ function reported(state, { state: phase, done, total, seconds, points, problem, 
 }
 
 /** @param {Tested} run */
-export const keyOf = (run) => run.run_id ?? `log:${run.name}`;
+export const keyOf = (run) => run.run_id ?? `log:${run.log}`;
 
 /**
  * What is asked of the server.
@@ -94,7 +94,7 @@ export function request(rule, saved, choice, picked, logs) {
   return { rule, rule_id: saved, pack: false, runs, logs: choice === "logs" ? logs : [] };
 }
 
-const ORDER = ["early", "late", "missed", "false_alarm", "quiet"];
+const ORDER = ["early", "late", "missed", "false_alarm", "not_judged", "quiet"];
 
 /** The runs as the table lists them: those that failed, the earliest warning first; then false alarms; then the quiet ones. @param {Tested[]} runs @returns {Tested[]} */
 export function inOrder(runs) {
@@ -103,29 +103,31 @@ export function inOrder(runs) {
 }
 
 /**
- * The four figures; `tone` marks what is worse than it was, or a false alarm.
+ * The four figures; `tone` marks what is worse than it was, or a false alarm. Without a saved rule nothing was before.
  * @param {Summary} s
- * @returns {{ name: string, value: number | null, values: Record<string, any>, tone: "" | "odd" | "bad" }[]}
+ * @returns {{ name: string, value: number | null, of: number | null, before: number | null, tone: "" | "odd" | "bad" }[]}
  */
 export const figures = (s) => [
   {
     name: "caught",
     value: s.caught,
-    values: { of: s.failed_runs, before: s.caught_before },
-    tone: s.caught < s.caught_before ? "bad" : "",
+    of: s.failed_runs,
+    before: s.caught_before,
+    tone: s.caught_before !== null && s.caught < s.caught_before ? "bad" : "",
   },
-  { name: "lead", value: s.lead_steps_median, values: {}, tone: "" },
+  { name: "lead", value: s.lead_steps_median, of: null, before: null, tone: "" },
   {
     name: "alarms",
     value: s.false_alarms,
-    values: { of: s.healthy_runs, before: s.false_alarms_before },
+    of: s.healthy_runs,
+    before: s.false_alarms_before,
     tone: s.false_alarms > 0 ? "odd" : "",
   },
-  { name: "rate", value: rounded(s.episodes_per_1000), values: { before: rounded(s.episodes_per_1000_before) }, tone: "" },
+  { name: "rate", value: rounded(s.episodes_per_1000), of: null, before: rounded(s.episodes_per_1000_before), tone: "" },
 ];
 
-/** Two digits are enough for a rate. @param {number} value */
-const rounded = (value) => Number(value.toPrecision(2));
+/** Two digits are enough for a rate. @param {number | null} value */
+const rounded = (value) => (value === null ? null : Number(value.toPrecision(2)));
 
 const KIND = /** @type {Record<string, "crit" | "warn" | "mute">} */ ({ critical: "crit", warning: "warn" });
 
@@ -154,9 +156,15 @@ export const marks = (run, series) => ({
   superseded: [],
 });
 
-/** The series whose curve says most: where the rule fired first, else the one it names. @param {Tested} run @param {string} named */
-export const seriesOf = (run, named) =>
-  run.episodes[0]?.series ?? run.curve?.series ?? (named.includes("*") ? named.replace(/\*.*$/, "") : named);
+/** The series whose curve says most: where the rule fired first, else the one it names, else what a log has. @param {Tested} run @param {string} named */
+export function seriesOf(run, named) {
+  const fits = named.includes("*") ? new RegExp(`^${named.split("*").map(quoted).join(".*")}$`) : null;
+  const has = (run.series ?? []).find((name) => (fits ? fits.test(name) : name === named));
+  return run.episodes[0]?.series ?? has ?? (fits ? (run.series?.[0] ?? "train/loss") : named);
+}
+
+/** @param {string} text */
+const quoted = (text) => text.replace(/[.\-]/g, "\\$&");
 
 const AROUND = 3; // of the stretch in view, before the first sign is this many times what comes after it
 
@@ -175,21 +183,4 @@ export function lookAt(run, series, last) {
   const to = Math.min(last, Math.max(first.firing_step, first.resolved_step ?? 0) + reach / 2);
   const from = Math.max(0, first.onset_step - Math.max(reach, AROUND * (to - first.onset_step)));
   return [from, to + (to - from) * 0.015];
-}
-
-/**
- * The curve of a log, in the form in which a run's is decoded.
- * @param {Curve} curve
- * @returns {import("./series.js").Decoded}
- */
-export function decoded(curve) {
-  const values = Float64Array.from(curve.values, (v) => toNumber(v) ?? NaN),
-    steps = Float64Array.from(curve.steps),
-    of = { segment: 0, rank: 0, superseded: false };
-  const finite = Float64Array.from(values, (v) => (Number.isFinite(v) ? v : NaN));
-  const nonfinite = curve.values.flatMap((v, i) =>
-    typeof v === "string" ? [{ ...of, step: steps[i], value: /** @type {"NaN" | "Infinity" | "-Infinity"} */ (v) }] : [],
-  );
-  const trace = { ...of, n: steps.length, count: steps.length, steps, values: finite };
-  return { ...emptySeries(curve.series), traces: [trace], nonfinite };
 }

@@ -11,7 +11,7 @@
  * @typedef {{ rule_id: string, name: string, title: string, series: string, detector: string, settings: Record<string, number>,
  *   for_points: number, keep_firing_for_points: number, severity: string, enabled: boolean, action: Action, version: number, reason: string,
  *   scope: { kind: string, name: string }, trial: boolean, edited: boolean, is_default: boolean, failure: { at: string, text: string } | null,
- *   never_seen: { run_id: string, run_name: string }[], open_alerts: number }} Rule
+ *   never_seen: { run_id: string, run_name: string }[], too_many_series?: { run_id: string, run_name: string }[], open_alerts: number }} Rule
  * @typedef {Record<string, string>} Draft by field: `series`, `settings.times`, `action.countdown_seconds`, as the API names them
  * @typedef {{ field: string, key: string, values?: Record<string, any>, text?: string }} Wrong `text`: the server's own words
  */

@@ -7,7 +7,7 @@ import { live } from "./reducers.js";
 const WAITS = [500, 1000, 2000, 5000, 10000];
 
 /**
- * @param {{ hint: (revisions: Record<string, number>, webhooks: boolean, all: boolean) => void,
+ * @param {{ hint: (revisions: Record<string, number>, webhooks: boolean, all: boolean, rules: boolean) => void,
  *           state: (state: import("./reducers.js").LiveState) => void, signedIn: () => Promise<boolean> }} to
  * @returns {() => void} closes the stream
  */
@@ -26,7 +26,7 @@ export function openStream(to) {
   };
   const read = (/** @type {string} */ data, /** @type {boolean} */ all) => {
     const hint = JSON.parse(data);
-    to.hint(hint.revisions ?? {}, Boolean(hint.webhooks), all);
+    to.hint(hint.revisions ?? {}, Boolean(hint.webhooks), all, Boolean(hint.rules));
   };
   const connect = () => {
     if (closed) return;

@@ -34,7 +34,7 @@ export function rulesView(host, id, shell) {
   /** @type {any[]} */ let runs = [];
   let busy = false,
     said = "",
-    isNamed = false;
+    unfolded = /** @type {Record<string, boolean>} */ ({});
   const touched = new Set(); // fields of a new rule that have been typed into: the others are not wrong yet
   const readOnly = () => !MAY_WRITE.has(state.me?.role ?? "");
   const whyNot = () => (state.me && readOnly() ? t("rules.viewer", { role: t(`role.${state.me.role}`) }) : null);
@@ -84,7 +84,7 @@ export function rulesView(host, id, shell) {
   const editorParts = (now) => {
     const form = formOf(now);
     return [
-      ruleEditor(now, form, isNamed || now.isNew),
+      ruleEditor(now, form, unfolded),
       tester.panel(now, book.detectors, whyNot()),
       saveBar(now, form, { busy, refused, said, whyNot: whyNot() }),
     ];
@@ -208,7 +208,7 @@ export function rulesView(host, id, shell) {
   const onInput = (/** @type {Event} */ event) => {
     const field = /** @type {HTMLInputElement} */ (event.target),
       { dataset } = field;
-    const value = field.type === "checkbox" ? (field.checked ? "true" : "") : field.value;
+    const value = field.type === "checkbox" ? ((field.checked ? dataset.on : dataset.off) ?? "") : field.value;
     if (dataset.field) {
       touched.add(dataset.field);
       flaws = flaws.filter((flaw) => flaw.field !== dataset.field);
@@ -221,7 +221,7 @@ export function rulesView(host, id, shell) {
   };
   const onToggle = (/** @type {Event} */ event) => {
     const fold = /** @type {HTMLElement} */ (event.target);
-    if (fold instanceof HTMLDetailsElement && fold.classList.contains("fold")) isNamed = fold.open;
+    if (fold instanceof HTMLDetailsElement && fold.dataset.key) unfolded[fold.dataset.key] = fold.open;
   };
   const onLeave = (/** @type {BeforeUnloadEvent} */ event) => {
     if (unsaved(book)) event.preventDefault();

@@ -10,7 +10,7 @@ import { meter, runState, th } from "./parts.js";
 /**
  * @typedef {import("../backtests.js").Backtest} Backtest
  * @typedef {import("../backtests.js").Tested} Tested
- * @typedef {{ choice: import("../backtests.js").Choice, picked: string[], logs: { name: string, text: string }[], find: string, all: boolean, runs: any[],
+ * @typedef {{ choice: import("../backtests.js").Choice, picked: string[], logs: { name: string }[], find: string, all: boolean, runs: any[],
  *   whyNot: string | null, stale: boolean }} Ask `whyNot`: why it cannot run; `stale`: what came out is of another rule than the editor's; `all`: list every run
  */
 
@@ -78,11 +78,12 @@ function said(test, ask) {
   if (!test.result) return null;
   if (ask.stale) return h("span", { class: "warn" }, t("backtest.stale"));
   const runs = test.result.runs.length;
-  return t(runs === 1 ? "backtest.summary.one" : "backtest.summary", {
+  const all = t(runs === 1 ? "backtest.summary.one" : "backtest.summary", {
     runs,
     points: axisNumber(test.points),
     seconds: number(Number(test.seconds.toPrecision(2))),
   });
+  return test.result.left_out > 0 ? `${all}${t("order.and")}${t("backtest.left_out", { count: test.result.left_out })}` : all;
 }
 
 /** @param {import("../backtests.js").Summary} result */
@@ -90,15 +91,24 @@ const summary = (result) =>
   h(
     "dl",
     { class: "figures four", "data-key": "figures" },
-    figures(result).map(({ name, value, values, tone }) =>
+    figures(result).map(({ name, value, of, before, tone }) =>
       h(
         "div",
         { class: tone || null, "data-figure": name },
         h("dt", {}, t(`backtest.${name}`)),
-        h("dd", {}, number(value), " ", h("small", {}, value === null ? null : t(`backtest.${name}.of`, values))),
+        h("dd", {}, number(value), " ", h("small", {}, value === null ? null : besides(name, of, before))),
       ),
     ),
   );
+
+/** What a figure is of, and what it was before. @param {string} name @param {number | null} of @param {number | null} before */
+const besides = (name, of, before) =>
+  [
+    name === "lead" ? t("backtest.lead.of") : of !== null && t(`backtest.${name}.of`, { of }),
+    before !== null && t("backtest.was", { before: number(before) }),
+  ]
+    .filter(Boolean)
+    .join(t("order.and"));
 
 /** @param {Tested[]} runs @param {string} chosen @param {boolean} all */
 function table(runs, chosen, all) {
@@ -141,37 +151,32 @@ function table(runs, chosen, all) {
 
 /** @param {Tested} run @param {boolean} isChosen */
 function row(run, isChosen) {
-  const key = keyOf(run),
-    [first, ...more] = run.episodes;
-  const fires = first
-    ? more.length
-      ? t("backtest.fires.more", { step: first.firing_step, count: more.length })
-      : first.firing_step
-    : "\u2013";
+  const key = keyOf(run);
+  const pick = {
+    class: "as-link",
+    "data-act": "curve",
+    "data-id": key,
+    "aria-pressed": String(isChosen),
+    "aria-label": t("backtest.curve", { name: run.name }),
+  };
   return h(
     "tr",
     { "data-key": key, "data-act": "curve", "data-id": key, class: isChosen ? "picked" : null },
-    h(
-      "td",
-      {},
-      h(
-        "button",
-        {
-          class: "as-link",
-          "data-act": "curve",
-          "data-id": key,
-          "aria-pressed": String(isChosen),
-          "aria-label": t("backtest.curve", { name: run.name }),
-        },
-        run.name,
-      ),
-    ),
+    h("td", {}, h("button", pick, run.name)),
     h("td", { class: "soft" }, happened(run)),
-    h("td", { class: "num" }, fires),
-    h("td", { class: "num quiet" }, run.episodes_before),
+    h("td", { class: "num" }, fires(run)),
+    h("td", { class: "num quiet" }, run.episodes_before ?? "\u2013"),
     h("td", {}, reads(run)),
     h("td", { class: "num" }, run.run_id !== null && h("a", { href: runPath(run.run_id) }, t("act.open"))),
   );
+}
+
+/** @param {Tested} run */
+function fires(run) {
+  const [first] = run.episodes,
+    more = run.episodes_total - 1;
+  if (!first) return "\u2013";
+  return more > 0 ? t("backtest.fires.more", { step: first.firing_step, count: more }) : first.firing_step;
 }
 
 /** @param {Tested} run */
@@ -191,6 +196,7 @@ const TONES = /** @type {Record<string, string>} */ ({
 /** @param {Tested} run */
 export function verdictWords(run) {
   const { verdict } = run;
+  if (verdict === "not_judged") return run.problem || t("backtest.not_judged");
   if (verdict !== "early" && verdict !== "late") return t(`backtest.${verdict}`);
   const steps = Math.abs(run.lead_steps ?? 0);
   if (steps === 0) return t("backtest.early.zero");
@@ -223,23 +229,21 @@ function pickRuns(ask) {
     h(
       "div",
       { class: "pick runs-pick" },
-      offered
-        .slice(0, MOST_OFFERED)
-        .map((run) =>
-          h(
-            "label",
-            { "data-key": run.run_id },
-            h("input", {
-              type: "checkbox",
-              "data-run": run.run_id,
-              "data-value": String(ask.picked.includes(run.run_id)),
-              checked: ask.picked.includes(run.run_id),
-            }),
-            h("span", { class: "name" }, run.name),
-            runState(run.state),
-            h("span", { class: "quiet" }, run.step === null ? "" : t("chart.step", { step: run.step })),
-          ),
+      offered.slice(0, MOST_OFFERED).map((run) =>
+        h(
+          "label",
+          { "data-key": run.run_id },
+          h("input", {
+            type: "checkbox",
+            "data-run": run.run_id,
+            "data-value": String(ask.picked.includes(run.run_id)),
+            checked: ask.picked.includes(run.run_id),
+          }),
+          h("span", { class: "name" }, run.name),
+          runState(run.state),
+          h("span", { class: "quiet" }, run.step === null ? "" : t("chart.step", { step: run.step })),
         ),
+      ),
     ),
   );
 }

@@ -1,6 +1,6 @@
 /** The curve of one replayed run, with the bands in which the rule would have fired. */
 import { ApiError, api } from "../api.js";
-import { decoded, keyOf, lookAt, marks, seriesOf } from "../backtests.js";
+import { keyOf, lookAt, marks, seriesOf } from "../backtests.js";
 import { decode, emptySeries } from "../series.js";
 import { createChart } from "../charts/frame.js";
 import { model } from "../charts/model.js";
@@ -20,6 +20,7 @@ export function createBacktestPlot(settings) {
   const element = h("figure", { class: "chart flat tested-plot", "data-own": true, "data-key": "plot" }, head, plot);
   /** @type {Tested | null} */ let run = null;
   let series = "",
+    backtest = "", // the one that the log came with
     whole = emptySeries(""),
     data = emptySeries("");
   /** @type {[number, number] | null} */ let look = null;
@@ -47,7 +48,7 @@ export function createBacktestPlot(settings) {
         h("div", { class: "seg small" }, pick(false, t("backtest.around")), pick(true, t("backtest.whole"))),
     ]);
     empty.hidden = data.traces.some((trace) => trace.n > 0);
-    empty.textContent = t(run.run_id === null && !run.curve ? "backtest.no_curve" : "backtest.no_points");
+    empty.textContent = t("backtest.no_points");
   };
   const draw = () =>
     chart.draw(({ width, height }) => {
@@ -100,7 +101,7 @@ export function createBacktestPlot(settings) {
   /** @param {AbortSignal} signal */
   const readWhole = async (signal) => {
     if (!run) return emptySeries(series);
-    if (run.run_id === null) return run.curve ? decoded(run.curve) : emptySeries(series);
+    if (run.run_id === null) return decode(await api.logSeries(backtest, run.log ?? 0, series, MOST_POINTS, signal));
     return decode(await api.series(run.run_id, series, 0, 1e12, MOST_POINTS, signal));
   };
   head.addEventListener("click", (event) => {
@@ -109,12 +110,13 @@ export function createBacktestPlot(settings) {
   });
   return {
     element,
-    /** @param {Tested} next @param {string} named the rule's series */
-    show(next, named) {
+    /** @param {Tested} next @param {string} named the rule's series @param {string} id of the backtest */
+    show(next, named, id) {
       const of = seriesOf(next, named);
       if (run !== null && keyOf(run) === keyOf(next) && of === series && run === next) return;
       const other = run === null || keyOf(run) !== keyOf(next) || of !== series;
       run = next;
+      backtest = id;
       series = of;
       look = null;
       if (other) {

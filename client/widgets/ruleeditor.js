@@ -1,11 +1,11 @@
 /** The editor of one rule: what it says, its fields, what is to be known of it, and the bar that saves it. */
-import { fields } from "../rules.js";
+import { edits, fields } from "../rules.js";
 import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { between, when } from "./parts.js";
 import { ruleField, seriesNames } from "./rulefields.js";
-import { fieldLabel, ruleName, sentence, wrongText } from "./rulewords.js";
+import { fieldLabel, mainSettings, ruleName, ruleReason, sentence, wrongText } from "./rulewords.js";
 
 /**
  * @typedef {NonNullable<ReturnType<typeof import("../rulebook.js").current>>} Current
@@ -15,10 +15,14 @@ import { fieldLabel, ruleName, sentence, wrongText } from "./rulewords.js";
 
 const WORDS = new Set(["name", "title", "reason"]);
 
-/** @param {Current} now @param {Form} form @param {boolean} isOpen whether its name and reason are unfolded */
-export function ruleEditor(now, form, isOpen) {
+/** @param {Current} now @param {Form} form @param {Record<string, boolean>} unfolded which parts the reader has opened or closed */
+export function ruleEditor(now, form, unfolded) {
   const all = fields(form.draft, form.detectors),
+    main = mainSettings(form.draft.detector, form.detectors),
     { rule } = now;
+  const isMore = (/** @type {string} */ field) => field.startsWith("settings.") && !main.has(field);
+  const plain = all.filter((field) => !WORDS.has(field) && !isMore(field)),
+    more = all.filter(isMore);
   return h(
     "section",
     { class: "card pad stack rule-form", "data-key": `editor-${now.id}`, "aria-label": title(now) },
@@ -29,20 +33,29 @@ export function ruleEditor(now, form, isOpen) {
     h(
       "div",
       { class: "form", "data-key": "fields" },
-      all.filter((f) => !WORDS.has(f)).map((f) => ruleField(f, form)),
+      plain.map((field) => ruleField(field, form)),
     ),
-    form.draft.reason && !now.isNew && h("p", { class: "why", "data-key": "why" }, t("rules.why", { reason: form.draft.reason })),
-    h(
-      "details",
-      { class: "fold", "data-key": "words", open: isOpen },
-      h("summary", {}, t("rules.details")),
-      h(
-        "div",
-        { class: "form" },
-        all.filter((f) => WORDS.has(f)).map((f) => ruleField(f, form)),
-      ),
-    ),
+    more.length > 0 && fold("more", t("rules.more", { count: more.length }), more, form, unfolded.more ?? false),
+    form.draft.reason &&
+      !now.isNew &&
+      h("p", { class: "why", "data-key": "why" }, t("rules.why", { reason: ruleReason(form.draft.reason) })),
+    fold("words", t("rules.details"), [...WORDS], form, unfolded.words ?? now.isNew),
     seriesNames(form.series),
+  );
+}
+
+/** Fields that are folded away until they are looked for, or are wrong. @param {string} key @param {string} summary @param {string[]} names @param {Form} form @param {boolean} isOpen */
+function fold(key, summary, names, form, isOpen) {
+  const isWrong = form.wrong.some((w) => names.includes(w.field));
+  return h(
+    "details",
+    { class: "fold", "data-key": key, open: isOpen || isWrong },
+    h("summary", {}, summary),
+    h(
+      "div",
+      { class: "form" },
+      names.map((field) => ruleField(field, form)),
+    ),
   );
 }
 
@@ -84,23 +97,25 @@ function head(now, readOnly) {
 
 /** What is to be known of a rule that does not do its work. @param {import("../rules.js").Rule} rule */
 function standing(rule) {
-  const seen = rule.never_seen.map((run) => run.run_name);
-  const names = seen.slice(0, 3).join(", ");
+  const many = rule.too_many_series ?? [];
   return [
     rule.failure &&
       h("div", { class: "notice crit", "data-key": "failure" }, glyph("failed"), h("span", {}, failure(rule.failure))),
-    seen.length > 0 &&
-      h(
-        "div",
-        { class: "notice info", "data-key": "never" },
-        glyph("info"),
-        h(
-          "span",
-          {},
-          t("rules.never_seen", { runs: seen.length > 3 ? t("rules.and_more", { names, count: seen.length - 3 }) : names }),
-        ),
-      ),
+    rule.never_seen.length > 0 && note("never", t("rules.never_seen", { runs: named(rule.never_seen) })),
+    many.length > 0 && note("many", t("rules.too_many", { runs: named(many) })),
   ];
+}
+
+/** @param {string} key @param {string} text */
+const note = (key, text) => h("div", { class: "notice info", "data-key": key }, glyph("info"), h("span", {}, text));
+
+/** A few of the runs by name. @param {{ run_name: string }[]} runs */
+function named(runs) {
+  const names = runs
+    .slice(0, 3)
+    .map((run) => run.run_name)
+    .join(t("order.and"));
+  return runs.length > 3 ? t("rules.and_more", { names, count: runs.length - 3 }) : names;
 }
 
 /** @param {{ at: string, text: string }} failed */
@@ -171,10 +186,15 @@ function saying(now, form, said, next) {
   const first = now.wrong[0];
   if (first)
     return t("rules.not_saved", { field: fieldLabel(first.field, form.draft, form.detectors), problem: wrongText(first) });
-  if (now.edited && !now.isNew && !now.gone) return t("rules.ready", { version: next });
+  if (now.edited && !now.isNew && !now.gone)
+    return t(onlyWords(now, form) ? "rules.ready.words" : "rules.ready", { version: next });
   if (now.isNew || now.gone) return t("rules.ready.new");
   return said || t("rules.clean", { version: now.rule?.version ?? "" });
 }
+
+/** Words say nothing to a detector, so nothing starts afresh. @param {Current} now @param {Form} form */
+const onlyWords = (now, form) =>
+  now.base !== null && edits(form.draft, now.base, form.detectors).every((field) => WORDS.has(field));
 
 /** Somebody else has saved the same rule; the choice stays the reader's. @param {Current} now @param {Form} form */
 function conflict(now, form) {

@@ -2,7 +2,7 @@
 import { ABSENCE, ACTIONS, SCOPES, SEVERITIES, settingsOf } from "../rules.js";
 import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
-import { companions, detectorName, fieldLabel, wrongText } from "./rulewords.js";
+import { capital, companions, detectorName, fieldLabel, isFlag, wrongText } from "./rulewords.js";
 
 /**
  * What a field is drawn from.
@@ -53,35 +53,39 @@ function control(field, form, id, isBad) {
       props,
       options.map(([of, text]) => h("option", { value: of, selected: of === value, "data-key": of }, text)),
     );
-  if (field === "action.dry_run") return toggle(props, value === "true");
+  if (field === "action.dry_run") return toggle(props, value, "true", "");
+  const setting = settingOf(field, form);
+  if (setting && isFlag(setting)) return toggle(props, value, "1", "0");
   if (field === "reason") return h("textarea", { ...props, rows: 3 }, value);
   const input = h("input", { ...props, value, ...manner(field, form), autocomplete: "off", spellcheck: "false" });
   const unit = UNITS[field];
   return unit ? h("div", { class: "unit-in" }, input, h("span", {}, t(`unit.${unit}`))) : input;
 }
 
-/** @param {Record<string, any>} props @param {boolean} isOn */
-const toggle = (props, isOn) =>
+/** @param {string} field @param {Form} form */
+const settingOf = (field, form) => settingsOf(form.detectors, form.draft.detector).find((s) => `settings.${s.name}` === field);
+
+/** @param {Record<string, any>} props @param {string} value @param {string} on what the field holds then @param {string} off */
+const toggle = (props, value, on, off) =>
   h(
     "label",
     { class: "switch line" },
-    h("input", { ...props, class: null, type: "checkbox", checked: isOn }),
-    isOn ? t("on") : t("rules.off"),
+    h("input", { ...props, class: null, type: "checkbox", checked: value === on, "data-on": on, "data-off": off }),
+    value === on ? t("on") : t("rules.off"),
   );
 
 /** How a text field takes what is typed. @param {string} field @param {Form} form */
 function manner(field, form) {
   if (field === "series") return { list: "rule-series-names" };
   if (LONG.has(field)) return { maxlength: 200 };
-  const setting = settingsOf(form.detectors, form.draft.detector).find((s) => `settings.${s.name}` === field);
-  const fallback = setting?.default ?? null;
+  const fallback = settingOf(field, form)?.default ?? null;
   return { inputmode: "decimal", placeholder: fallback === null ? null : String(fallback) };
 }
 
 /** The options of a field that is chosen from; null for one that is typed. @param {string} field @param {Form} form @returns {[string, string][] | null} */
 function choices(field, { draft, detectors, runs }) {
   const worded = (/** @type {string[]} */ values, /** @type {string} */ prefix) =>
-    values.map((value) => /** @type {[string, string]} */ ([value, t(`${prefix}.${value}`)]));
+    values.map((value) => /** @type {[string, string]} */ ([value, capital(t(`${prefix}.${value}`))]));
   if (field === "detector") return detectors.map((d) => [d.kind, detectorName(d.kind)]);
   if (field === "severity") return worded(SEVERITIES, "severity");
   if (field === "action.kind") return worded(ACTIONS, "action");
@@ -106,13 +110,14 @@ function places(draft, runs) {
 }
 
 /** @param {string} field @param {Form} form @returns {import("./dom.js").Child} */
-function hint(field, { draft, detectors }) {
+function hint(field, form) {
+  const { draft, detectors } = form;
   if (field === "series") return seriesHint(draft, detectors);
   if (field === "title") return t("field.title.hint");
   if (field === "action.dry_run") return t("field.action.dry_run.hint");
   if (field === "action.max_grad_norm") return t("field.as_is");
-  const setting = settingsOf(detectors, draft.detector).find((s) => `settings.${s.name}` === field);
-  if (!setting) return null;
+  const setting = settingOf(field, form);
+  if (!setting || isFlag(setting)) return null;
   if (setting.default === null) return t("field.optional");
   return draft[field] === String(setting.default) ? null : t("field.default", { value: setting.default });
 }
@@ -147,7 +152,7 @@ export function fill(host, isTyped) {
     const field = /** @type {HTMLInputElement} */ (node);
     if (isTyped && field === document.activeElement && field.dataset.field) continue;
     const value = field.dataset.value ?? "";
-    if (field.type === "checkbox") field.checked = value === "true";
+    if (field.type === "checkbox") field.checked = value === (field.dataset.on ?? "true");
     else if (field.value !== value) field.value = value;
   }
 }

@@ -39,7 +39,7 @@ const newRow = (name, isOpen) =>
       { href: rulePath(NEW), "aria-current": isOpen ? "true" : null },
       h("span", { class: "mark mute" }, glyph("writing")),
       h("span", { class: "name" }, name.trim() || t("rules.new")),
-      h("span", { class: "badges" }, h("span", { class: "badge busy" }, t("rules.unsaved"))),
+      h("small", {}, t("rules.unsaved.new")),
     ),
   );
 
@@ -54,8 +54,8 @@ function row(rule, isOpen, isEdited, readOnly) {
       { href: rulePath(rule.rule_id), "aria-current": isOpen ? "true" : null },
       h("span", { class: `mark ${tone}` }, glyph(shape)),
       h("span", { class: rule.enabled ? "name" : "name quiet" }, ruleName(rule)),
-      h("span", { class: "badges" }, badges(rule, isEdited)),
       h("small", {}, ruleSub(rule)),
+      h("span", { class: "badges" }, badges(rule, isEdited)),
     ),
     h(
       "label",

@@ -15,13 +15,16 @@ const known = (key, otherwise) => {
 };
 
 /** @param {string} text */
-const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** @param {string} kind */
 export const detectorName = (kind) => known(`detector.${kind}`, capital(kind.replaceAll("_", " ")));
 
 /** A rule's name as the reader's language has it: those of the default pack are translated. @param {{ rule_id: string, name: string }} rule */
 export const ruleName = (rule) => alertTitle({ title: rule.name });
+
+/** Why a rule exists, in the reader's language where it is the default's own reason. @param {string} reason */
+export const ruleReason = (reason) => reason;
 
 /** What stands above a field. @param {string} field @param {Draft} draft @param {Detector[]} detectors */
 export function fieldLabel(field, draft, detectors) {
@@ -68,18 +71,38 @@ export function sentence(draft, detectors) {
   );
 }
 
+/** Settings that change nothing up to this value, and are not spoken of then. */
+const SILENT_UP_TO = /** @type {Record<string, number>} */ ({ need: 1, mean_of: 1, lost: 0 });
+
 /** @param {Draft} draft @param {Detector[]} detectors @returns {import("../rules.js").Piece[]} */
 function condition(draft, detectors) {
   const places = Object.fromEntries(
     settingsOf(detectors, draft.detector).map((s) => {
-      const text = draft[`settings.${s.name}`]?.trim();
-      return [s.name, text ? { text: saidNumber(text), field: `settings.${s.name}` } : null];
+      const text = draft[`settings.${s.name}`]?.trim(),
+        isSaid = text && !(Number(text) <= (SILENT_UP_TO[s.name] ?? -Infinity));
+      return [s.name, isSaid ? { text: saidNumber(text), field: `settings.${s.name}` } : null];
     }),
   );
   const template = known(`condition.${draft.detector}`, ""),
     said = template ? pieces(template, places) : null;
   return said ?? [{ text: t("condition.any", { detector: detectorName(draft.detector) }), field: "detector" }];
 }
+
+/**
+ * The settings that the sentence speaks of, in whichever way; the others are for whoever looks for them.
+ * @param {string} kind
+ * @param {Detector[]} detectors
+ * @returns {Set<string>} names of fields
+ */
+export function mainSettings(kind, detectors) {
+  const all = settingsOf(detectors, kind),
+    template = known(`condition.${kind}`, "");
+  const main = all.filter((s) => !template || template.includes(`{${s.name}}`) || isFlag(s));
+  return new Set((main.length > 0 ? main : all).map((s) => `settings.${s.name}`));
+}
+
+/** A setting that is either on or off. @param {import("../rules.js").Setting} setting */
+export const isFlag = (setting) => setting.whole && setting.minimum === 0 && setting.maximum === 1;
 
 /** @param {string} text */
 const saidNumber = (text) => text.replace("-", "\u2212");

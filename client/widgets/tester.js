@@ -1,6 +1,7 @@
 /** The backtest as it lives on the page: started, followed, cancelled, its curve. What is decided about it is in `backtests.js`. */
 import { ApiError, api } from "../api.js";
 import { ACTIVE, IDLE, keyOf, request, step } from "../backtests.js";
+import { size } from "../format.js";
 import { problemOf } from "../loader.js";
 import { ABSENCE, body } from "../rules.js";
 import { state as store } from "../store.js";
@@ -10,7 +11,7 @@ import { createBacktestPlot } from "./backtestplot.js";
 import { fieldLabel, wrongText } from "./rulewords.js";
 
 const LOOK_MS = [150, 250, 400, 600]; // between two looks at how far it is
-const MOST_BYTES = 900_000; // of log files: what one request may carry, with room for the rest
+const MOST_BYTES = 8_000_000; // of log files, as they travel: a little less than the server takes
 
 /** @typedef {NonNullable<ReturnType<typeof import("../rulebook.js").current>>} Current */
 
@@ -23,7 +24,7 @@ export function createTester(on) {
     of = "",
     gone = false,
     timer = 0;
-  /** @type {{ choice: import("../backtests.js").Choice, picked: string[], logs: { name: string, text: string }[], find: string, all: boolean }} */
+  /** @type {{ choice: import("../backtests.js").Choice, picked: string[], logs: { name: string, text: string, bytes: number }[], find: string, all: boolean }} */
   let ask = { choice: "recent", picked: [], logs: [], find: "", all: false };
   const plot = createBacktestPlot({ smoothing: () => 0, robust: () => store.robust, logY: () => store.logY });
 
@@ -33,7 +34,7 @@ export function createTester(on) {
     if (gone) return;
     on.changed();
     const run = test.result?.runs.find((r) => keyOf(r) === test.chosen);
-    if (run) plot.show(run, JSON.parse(test.of).series);
+    if (run) plot.show(run, JSON.parse(test.of).series, test.id);
   };
   const follow = (/** @type {string} */ id, tries = 0) => {
     timer = window.setTimeout(
@@ -54,7 +55,15 @@ export function createTester(on) {
     if (sent === null || why !== null || ACTIVE.has(test.phase)) return;
     take({ kind: "start", asked: JSON.stringify(sent) });
     try {
-      const { backtest_id: id } = await api.startBacktest(request(sent, saved, ask.choice, ask.picked, ask.logs));
+      const { backtest_id: id } = await api.startBacktest(
+        request(
+          sent,
+          saved,
+          ask.choice,
+          ask.picked,
+          ask.logs.map(({ name, text }) => ({ name, text })),
+        ),
+      );
       if (test.phase === "starting" && !gone) {
         take({ kind: "started", id });
         follow(id);
@@ -80,8 +89,7 @@ export function createTester(on) {
     ask = { ...ask, ...change };
     on.changed();
   };
-  const readFiles = async (/** @type {FileList} */ files) =>
-    asked({ logs: await Promise.all([...files].map(async (file) => ({ name: file.name, text: await file.text() }))) });
+  const readFiles = async (/** @type {FileList} */ files) => asked({ logs: await Promise.all([...files].map(readFile)) });
 
   /** @param {Current} now @param {import("../rules.js").Detector[]} detectors @param {string | null} whyNot */
   const reason = (now, detectors, whyNot) => {
@@ -93,8 +101,9 @@ export function createTester(on) {
     if (ask.choice === "picked" && ask.picked.length === 0) return t("backtest.off.picked");
     if (ask.choice !== "logs") return null;
     if (ask.logs.length === 0) return t("backtest.off.logs");
-    const bytes = ask.logs.reduce((sum, log) => sum + new Blob([log.text]).size, 0);
-    return bytes > MOST_BYTES ? t("backtest.off.large", { size: "900 KB" }) : null;
+    return ask.logs.reduce((sum, log) => sum + log.bytes, 0) > MOST_BYTES
+      ? t("backtest.off.large", { size: size(MOST_BYTES) })
+      : null;
   };
   return {
     /** @param {Current} now @param {import("../rules.js").Detector[]} detectors @param {string | null} whyNot */
@@ -138,6 +147,12 @@ export function createTester(on) {
       plot.destroy();
     },
   };
+}
+
+/** @param {File} file */
+async function readFile(file) {
+  const text = await file.text();
+  return { name: file.name, text, bytes: new Blob([JSON.stringify(text)]).size };
 }
 
 /** A rule that has no name yet can be tried all the same. @param {any} rule */

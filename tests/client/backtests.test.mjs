@@ -1,7 +1,8 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { ACTIVE, IDLE, decoded, figures, inOrder, lookAt, marks, request, seriesOf, step } from "../../client/backtests.js";
+import { ACTIVE, IDLE, figures, inOrder, lookAt, marks, request, seriesOf, step } from "../../client/backtests.js";
 import { model } from "../../client/charts/model.js";
+import { emptySeries } from "../../client/series.js";
 
 const episode = (over = {}) => ({
   rule_id: "r",
@@ -17,6 +18,20 @@ const episode = (over = {}) => ({
   text: "",
   ...over,
 });
+const curve = (steps, values) => ({
+  ...emptySeries("train/grad_norm"),
+  traces: [
+    {
+      segment: 0,
+      rank: 0,
+      superseded: false,
+      n: steps.length,
+      count: steps.length,
+      steps: Float64Array.from(steps),
+      values: Float64Array.from(values),
+    },
+  ],
+});
 const run = (name, verdict, over = {}) => ({
   run_id: name,
   name,
@@ -28,6 +43,10 @@ const run = (name, verdict, over = {}) => ({
   lead_steps: null,
   episodes: [],
   episodes_before: 0,
+  episodes_total: 0,
+  problem: "",
+  log: null,
+  series: [],
   ...over,
 });
 const SUMMARY = {
@@ -142,10 +161,25 @@ test("failed runs are listed first, the earliest warning on top, then false alar
 
 test("the figures mark false alarms, and fewer catches than before", () => {
   const by = Object.fromEntries(figures(SUMMARY).map((f) => [f.name, f]));
-  assert.deepEqual([by.caught.value, by.caught.values, by.caught.tone], [17, { of: 18, before: 17 }, ""]);
-  assert.deepEqual([by.alarms.tone, by.rate.value, by.rate.values.before], ["odd", 0.031, 0.11]);
+  assert.deepEqual([by.caught.value, by.caught.of, by.caught.before, by.caught.tone], [17, 18, 17, ""]);
+  assert.deepEqual([by.alarms.tone, by.rate.value, by.rate.before], ["odd", 0.031, 0.11]);
   assert.equal(figures({ ...SUMMARY, caught: 12 })[0].tone, "bad");
   assert.equal(figures({ ...SUMMARY, lead_steps_median: null })[1].value, null);
+});
+
+test("a rule that is not saved yet has nothing to be compared with", () => {
+  const fresh = {
+    ...SUMMARY,
+    caught_before: null,
+    false_alarms_before: null,
+    episodes_per_1000: null,
+    episodes_per_1000_before: null,
+  };
+  assert.deepEqual(
+    figures(fresh).map((f) => f.before),
+    [null, null, null, null],
+  );
+  assert.deepEqual([figures(fresh)[0].tone, figures(fresh)[3].value], ["", null]);
 });
 
 test("what is asked names the runs that were chosen, and logs only where they were", () => {
@@ -171,7 +205,10 @@ test("the bands of a run are amber from the first sign and red from the firing, 
   const steps = Array.from({ length: 100 }, (_, i) => 4900 + i);
   const drawn = model({
     series: "train/grad_norm",
-    data: decoded({ series: "train/grad_norm", steps, values: steps.map(() => 2) }),
+    data: curve(
+      steps,
+      steps.map(() => 2),
+    ),
     look: [4900, 5000],
     width: 900,
     height: 224,
@@ -204,7 +241,7 @@ test("a label that would begin before the plot stands right of the first sign", 
   const steps = [0, 1000];
   const drawn = model({
     series: "train/grad_norm",
-    data: decoded({ series: "train/grad_norm", steps, values: [1, 2] }),
+    data: curve(steps, [1, 2]),
     look: [0, 1000],
     width: 400,
     height: 224,
@@ -233,16 +270,8 @@ test("a short run is seen whole, a long one around its first firing, one that do
 test("the curve shown is of the series on which the rule fired, else of the one it names", () => {
   assert.equal(seriesOf(run("x", "early", { episodes: [episode()] }), "train/*"), "train/grad_norm");
   assert.equal(seriesOf(run("x", "quiet"), "train/loss"), "train/loss");
-});
-
-test("the curve of a log keeps what is not finite as a gap with its name", () => {
-  const curve = decoded({ series: "train/loss", steps: [1, 2, 3], values: [2.5, "NaN", "Infinity"] });
-  assert.deepEqual(
-    curve.nonfinite.map((m) => [m.step, m.value]),
-    [
-      [2, "NaN"],
-      [3, "Infinity"],
-    ],
-  );
-  assert.deepEqual(Array.from(curve.traces[0].values), [2.5, NaN, NaN]);
+  const log = run("x", "quiet", { run_id: null, log: 1, series: ["amp/loss_scale", "train/grad_norm.1", "train/loss"] });
+  assert.equal(seriesOf(log, "train/loss"), "train/loss");
+  assert.equal(seriesOf(log, "train/grad_norm*"), "train/grad_norm.1");
+  assert.equal(seriesOf(log, "eval/*"), "amp/loss_scale");
 });

@@ -21,6 +21,7 @@ export default {
   "reason.hint": "Shown with the command",
   "nav.runs": "Runs",
   "nav.alerts": "Alerts",
+  "nav.rules": "Rules",
   "nav.webhooks": "Webhooks",
   "live.live": "Live",
   "live.away": "Reconnecting",

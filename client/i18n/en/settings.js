@@ -45,7 +45,7 @@ export default {
   "key.smoothing": "Smoothing",
   "key.cross": "Crosshair (Shift: by ten)",
   "key.enlarge": "Enlarge chart",
-  "key.go": "Runs, alerts, webhooks",
+  "key.go": "Runs, alerts, rules, webhooks",
   "key.theme": "Theme",
   "key.these": "These keys",
   "key.close": "Close",

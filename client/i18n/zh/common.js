@@ -29,6 +29,7 @@ export default {
   "reason.hint": "与指令一同显示",
   "nav.runs": "训练",
   "nav.alerts": "告警",
+  "nav.rules": "规则",
   "nav.webhooks": "Webhook",
   "live.live": "实时",
   "live.away": "重新连接中",

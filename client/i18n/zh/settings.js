@@ -43,7 +43,7 @@ export default {
   "key.smoothing": "平滑",
   "key.cross": "十字线（Shift：十步）",
   "key.enlarge": "放大图表",
-  "key.go": "训练、告警、Webhook",
+  "key.go": "训练、告警、规则、Webhook",
   "key.theme": "主题",
   "key.these": "快捷键列表",
   "key.close": "关闭",

@@ -4,15 +4,33 @@ threshold           a finite value past a fixed limit
 nonfinite           NaN or infinite
 consecutive_rise    rises several logged points in a row
 spike               far above the recent past, by median and MAD
+ramp                climbs stretch by stretch
+divergence          a level that has left its best and does not come back
+plateau             no learning since the start
+frozen              stands still where much of what was learnt is lost
+zero                a loss of exactly zero that cannot be real
 skip_streak         optimizer steps skipped in a row
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from trainer_agent.wire.codec import from_json
+from trainer_agent.wire.codec import from_json, to_json
 
-from . import absence, consecutive_rise, nonfinite, skip_streak, spike, threshold
+from . import (
+    absence,
+    consecutive_rise,
+    divergence,
+    frozen,
+    nonfinite,
+    plateau,
+    ramp,
+    skip_streak,
+    spike,
+    threshold,
+    zero,
+)
 from .base import Detector, DetectorKind, Setting, Settings, State, Verdict
 
 __all__ = ["DETECTORS", "Detector", "DetectorKind", "Setting", "Settings", "State", "Verdict", "with_defaults"]
@@ -20,6 +38,18 @@ __all__ = ["DETECTORS", "Detector", "DetectorKind", "Setting", "Settings", "Stat
 
 def _whole(kind: type) -> Callable[[Mapping[str, Any]], State]:
     return lambda parsed: from_json(kind, parsed)
+
+
+def _with_windows(detector: Detector, kind: type, **ranked: str) -> Detector:
+    """The detector whose windows are stored once: `ranked` names the fields in rising order, each with the one it comes of."""
+
+    def stored(state: State) -> dict[str, Any]:
+        return {name: value for name, value in to_json(state).items() if name not in ranked}
+
+    def restore(parsed: Mapping[str, Any]) -> State:
+        return from_json(kind, {**parsed, **{name: sorted(parsed[source]) for name, source in ranked.items()}})
+
+    return replace(detector, restore=restore, stored=stored)
 
 
 DETECTORS: Mapping[DetectorKind, Detector] = {
@@ -32,12 +62,31 @@ DETECTORS: Mapping[DetectorKind, Detector] = {
     DetectorKind.CONSECUTIVE_RISE: Detector(
         consecutive_rise.RiseState, consecutive_rise.step, consecutive_rise.SETTINGS, _whole(consecutive_rise.RiseState)
     ),
-    DetectorKind.SPIKE: Detector(
-        spike.SpikeState,
-        spike.step,
-        spike.SETTINGS,
-        lambda parsed: spike.restore(tuple(map(float, parsed["values"]))),
-        lambda state: {"values": list(state.values)},
+    DetectorKind.SPIKE: _with_windows(
+        Detector(spike.SpikeState, spike.step, spike.SETTINGS, _whole(spike.SpikeState)), spike.SpikeState, ranked="values"
+    ),
+    DetectorKind.RAMP: Detector(ramp.RampState, ramp.step, ramp.SETTINGS, _whole(ramp.RampState)),
+    DetectorKind.DIVERGENCE: _with_windows(
+        Detector(divergence.DivergenceState, divergence.step, divergence.SETTINGS, _whole(divergence.DivergenceState)),
+        divergence.DivergenceState,
+        ranked="values",
+        ranked_moves="moves",
+    ),
+    DetectorKind.PLATEAU: _with_windows(
+        Detector(
+            plateau.PlateauState,
+            plateau.step,
+            plateau.SETTINGS,
+            _whole(plateau.PlateauState),
+            companions=plateau.COMPANIONS,
+            observe=plateau.observe,
+        ),
+        plateau.PlateauState,
+        ranked_norms="norms",
+    ),
+    DetectorKind.FROZEN: Detector(frozen.FrozenState, frozen.step, frozen.SETTINGS, _whole(frozen.FrozenState)),
+    DetectorKind.ZERO: Detector(
+        zero.ZeroState, zero.step, zero.SETTINGS, _whole(zero.ZeroState), companions=zero.COMPANIONS, observe=zero.observe
     ),
     DetectorKind.SKIP_STREAK: Detector(
         skip_streak.StreakState, skip_streak.step, skip_streak.SETTINGS, _whole(skip_streak.StreakState)

@@ -1,41 +1,70 @@
-"""A value far above its own recent past: x > max(times * median, median + spreads * 1.4826 * MAD) over the last W points.
+"""A value far above its own recent past: past `times` the median of the last points and `spreads` robust deviations above it.
 
-Median and MAD do not move for one wild value, so a spike does not widen the band for the next. Every finite value joins the
-window, a firing one too: a level that stays becomes the new normal after W / 2 points, and until then the rule holds. That is
-the rule as it was measured; leaving firing points out would make an alert that never ends on a run whose level has changed.
+    x > max(times * median, median + spreads * 1.4826 * MAD, median + share * (first - lowest))        over the last W points
 
-The rule speaks of magnitudes (gradient norms): on a series around or below zero the first term says nothing.
+Median and MAD do not move for one wild value, so a spike does not widen the band for the next. Every judged value joins the
+window, a firing one too: a level that stays becomes the new normal after W / 2 points, and until then the rule holds.
+
+A single batch may be an outlier, so `need` of the last `of` points must be past the limit; one alone is enough where it is past
+`alone_times` the median and twice the spreads. `start_times` counts a point too that stands that far above the very first value
+of the run: worse than untrained. `young_times` judges a run that has not `history` points yet, against the larger of
+its first value and its median.
+
+The rule speaks of magnitudes (losses, gradient norms). A series that goes below zero is judged by its spreads alone, and only
+where `times` is 1. A zero is not judged (see `zero`).
 
 W: length of the window, at most `WINDOW`.
 """
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
 
 from .base import Setting, Settings, Verdict
+from .past import NOTHING, Past, see
+from .windows import Floats, median, pushed, spread
 
 WINDOW: Final = 128
-TO_SIGMA: Final = 1.4826
-"""MAD times this is the standard deviation, for normal data. Source: Iglewicz & Hoaglin 1993."""
+ALONE_SPREADS: Final = 2.0
+"""How many times the spreads a point that counts alone must reach."""
+YOUNG_SPREADS: Final = 4.0
+"""Deviations above the reference while there are fewer points than `history`: with so few, the MAD itself is a guess."""
+RISEN: Final = 1.05
+"""What a point above the first value must be over the median: a level noise crosses it all the time."""
 
 SETTINGS: Final = {
     "times": Setting(3.0, 1.0, 1e6, meaning="times the median"),
     "spreads": Setting(6.0, 0.0, 1e6, meaning="robust standard deviations above the median"),
     "history": Setting(32, 2, WINDOW, whole=True, meaning="points needed before anything is judged"),
+    "window": Setting(WINDOW, 2, WINDOW, whole=True, meaning="points that make up the recent past"),
+    "need": Setting(1, 1, 60, whole=True, meaning="points past the limit that are needed"),
+    "of": Setting(1, 1, 60, whole=True, meaning="among the last so many"),
+    "alone_times": Setting(0.0, 0.0, 1e6, meaning="times the median at which one point is enough (0: never)"),
+    "start_times": Setting(0.0, 0.0, 1e6, meaning="times the first value at which a point counts too (0: never)"),
+    "share": Setting(0.0, 0.0, 1.0, meaning="part of the fall so far that the excess must reach"),
+    "young_times": Setting(0.0, 0.0, 1e6, meaning="times the first values, while there is too little history (0: not judged)"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SpikeState:
-    """The last W finite values, oldest first, and the same in rising order; shape (W,) each."""
+    """The last W values, oldest first, and the same in rising order; `hits`: the last points past the limit, a bit each."""
 
-    values: tuple[float, ...] = ()
-    ranked: tuple[float, ...] = ()
+    past: Past = NOTHING
+    values: Floats = ()
+    ranked: Floats = ()
+    hits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """What a point is held to: the limit, the value that it stands above, and the limit at which it counts alone."""
+
+    limit: float
+    middle: float
+    alone: float = math.inf
 
 
 def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeState, Verdict]:
@@ -44,57 +73,46 @@ def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeStat
     A non-finite point is not judged here (see `nonfinite`, `skip_streak`) and leaves the state as it was.
     """
     value = point.value
-    if not math.isfinite(value):
-        return state, Verdict(holds=None, value=value)
-    verdict = _judge(state.ranked, value, settings)
-    return _remember(state, value), verdict
+    if not math.isfinite(value) or (value == 0 and state.past.count):
+        return state, Verdict(None, value)
+    past, anew = see(state.past, value, point.step)
+    if (past.signed and settings["times"] > 1) or not (past.settled or past.count == 1 or not settings["young_times"]):
+        return SpikeState(past, state.values, state.ranked, state.hits), Verdict(None, value)
+    values, ranked = ((), ()) if anew else (state.values, state.ranked)
+    length = int(settings["window"])
+    judged = _limit(ranked, value, past, settings) if len(ranked) >= settings["history"] else _young(ranked, past, settings)
+    if judged is None:
+        return SpikeState(past, *pushed(values, ranked, value, length), state.hits), Verdict(None, value)
+    hit = value > judged.limit
+    hits = (state.hits << 1 | hit) & (1 << int(settings["of"])) - 1
+    if not (hit and past.young and len(ranked) < settings["history"]):  # too few to outvote it: it would become the past
+        values, ranked = pushed(values, ranked, value, length)
+    holds = hits > 0 and (hits.bit_count() >= settings["need"] or value > judged.alone)
+    evidence = (("median", judged.middle), ("points", float(len(state.ranked))), ("times", settings["times"])) if hits else ()
+    return SpikeState(past, values, ranked, hits), Verdict(holds, value, judged.limit, evidence)
 
 
-def _judge(ranked: Sequence[float], value: float, settings: Settings) -> Verdict:
-    if len(ranked) < settings["history"]:
-        return Verdict(holds=None, value=value)
+def _limit(ranked: Floats, value: float, past: Past, settings: Settings) -> _Limit:
+    """The limit by the window. Most points lie below the first two terms, and the others can only raise it."""
     middle = median(ranked)
-    limit = settings["times"] * middle
-    if value <= limit:  # the second term can only raise the limit, and most points end here
-        return Verdict(holds=False, value=value, limit=limit)
-    limit = max(limit, middle + settings["spreads"] * TO_SIGMA * median_distance(ranked, middle))
-    evidence = (("median", middle), ("points", float(len(ranked))), ("times", settings["times"]))
-    return Verdict(value > limit, value, limit, evidence)
+    limit = middle if past.signed else settings["times"] * middle
+    if settings["start_times"]:
+        limit = min(limit, max(settings["start_times"] * past.first, RISEN * middle))
+    if value <= limit:
+        return _Limit(limit, middle)
+    wide = settings["spreads"] * spread(ranked, middle)
+    limit = max(limit, middle + wide, middle + settings["share"] * (past.first - past.lowest))
+    alone = max(limit, settings["alone_times"] * middle, middle + ALONE_SPREADS * wide) if settings["alone_times"] else math.inf
+    return _Limit(limit, middle, alone)
 
 
-def _remember(state: SpikeState, value: float) -> SpikeState:
-    ranked = list(state.ranked)
-    values = (*state.values, value)
-    if len(values) > WINDOW:
-        del ranked[bisect_left(ranked, values[0])]
-        values = values[1:]
-    insort(ranked, value)
-    return SpikeState(values, tuple(ranked))
-
-
-def restore(values: tuple[float, ...]) -> SpikeState:
-    """The state whose window holds `values`, oldest first. The rising order is derived, so it is not stored."""
-    return SpikeState(values, tuple(sorted(values)))
-
-
-def median(ranked: Sequence[float]) -> float:
-    """The median of values in rising order, shape (W,), W >= 1."""
-    half = len(ranked) // 2
-    return ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
-
-
-def median_distance(ranked: Sequence[float], middle: float) -> float:
-    """The MAD: the median of the distances from `middle` of values in rising order, without sorting them.
-
-    The nearest values lie around the middle, so the distances come in rising order by walking outwards from there.
-    """
-    right = bisect_left(ranked, middle)
-    left, wanted = right - 1, len(ranked) // 2
-    before = last = 0.0
-    for _ in range(wanted + 1):
-        before = last
-        if right == len(ranked) or (left >= 0 and middle - ranked[left] <= ranked[right] - middle):
-            last, left = middle - ranked[left], left - 1
-        else:
-            last, right = ranked[right] - middle, right + 1
-    return last if len(ranked) % 2 else (before + last) / 2
+def _young(ranked: Floats, past: Past, settings: Settings) -> _Limit | None:
+    """The limit by the first values; None where these are not judged."""
+    times = settings["young_times"]
+    if not times or not ranked or past.signed:
+        return None
+    middle = median(ranked)
+    reference = max(past.first, middle)
+    limit = max(times * reference, reference + YOUNG_SPREADS * spread(ranked, middle))
+    alone = settings["alone_times"]
+    return _Limit(limit, reference, max(limit, alone * reference) if alone else math.inf)

@@ -82,7 +82,17 @@ def create_app(settings: Settings, now: Callable[[], datetime] = utc_now) -> Fas
     app.add_middleware(HostCheck, settings=settings)
     app.add_middleware(StrictHeaders)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it would write the addresses of webhooks into the log
+    _build_routes(app)
     return app
+
+
+def _build_routes(app: FastAPI) -> None:
+    """FastAPI builds its routes at the first request, which then waits for it; and it turns warnings off for the whole process
+    meanwhile, which two servers in one process do not survive.
+    """
+    nowhere = {"type": "http", "method": "GET", "path": "/no-such-path", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(nowhere)
 
 
 def open_database(settings: Settings, bus: Bus, now: Callable[[], datetime]) -> Database:

@@ -87,8 +87,10 @@ def create_app(settings: Settings, now: Callable[[], datetime] = utc_now) -> Fas
 
 
 def _build_routes(app: FastAPI) -> None:
-    """FastAPI builds its routes at the first request, which then waits for it; and it turns warnings off for the whole process
-    meanwhile, which two servers in one process do not survive.
+    """Build what FastAPI else builds at the first request.
+
+    That request would wait for it, and warnings are turned off for the whole process meanwhile, which two servers in one
+    process do not survive.
     """
     nowhere = {"type": "http", "method": "GET", "path": "/no-such-path", "root_path": "", "headers": []}
     for route in app.routes:

@@ -25,7 +25,7 @@ from server.domain.webhooks import Attempt
 from server.outbound import webhooks as outbound
 from server.outbound.addresses import Policy
 from server.outbound.wakeups import Bus
-from server.services import countdowns, liveness, reports, runs, webhooks
+from server.services import countdowns, incidents, liveness, reports, runs, silences, webhooks
 from server.services.webhooks import Ready
 from server.settings import Settings
 from server.store.writer import StorageUnavailable, Writer
@@ -40,7 +40,14 @@ STOP_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 Duty = Callable[[Connection, datetime], int]
-DUTIES: tuple[Duty, ...] = (runs.mark_overdue, liveness.look_due, reports.expire_due, countdowns.run_due)
+DUTIES: tuple[Duty, ...] = (
+    runs.mark_overdue,
+    liveness.look_due,
+    reports.expire_due,
+    countdowns.run_due,
+    silences.expire_due,
+    incidents.tell_due,  # last: what the others made fire is told in the same round
+)
 
 
 class Worker:

@@ -31,6 +31,8 @@ DOORS = {
     "POST /api/runs/{run_id}/checkpoints/{checkpoint_id}/unpin": "people",
     "POST /api/runs/{run_id}/countdown/cancel": "people",
     "POST /api/runs/{run_id}/countdown/now": "people",
+    "PUT /api/runs/{run_id}/hold": "people",
+    "DELETE /api/runs/{run_id}/hold": "people",
     "GET /api/alerts": "people",
     "GET /api/rules": "people",
     "POST /api/rules": "people",

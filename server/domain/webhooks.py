@@ -51,7 +51,6 @@ _RANK = {Severity.INFO: 0, Severity.WARNING: 1, Severity.CRITICAL: 2}
 SENT_AS: dict[EventType, Severity | None] = {
     EventType.INCIDENT_FIRING: None,
     EventType.INCIDENT_RESOLVED: None,
-    EventType.RUN_LOST: Severity.CRITICAL,
     EventType.RUN_FAILED: Severity.CRITICAL,
     EventType.RUN_STOPPED: Severity.WARNING,
     EventType.RUN_FINISHED: Severity.INFO,
@@ -67,10 +66,11 @@ SENT_AS: dict[EventType, Severity | None] = {
     EventType.RULE_FAILED: Severity.WARNING,
     EventType.WEBHOOK_TEST: Severity.CRITICAL,
 }
-"""The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing."""
+"""The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing.
+
+An alert and a lost run are told by their incident, so neither is told by itself."""
 
 _TITLES = {
-    EventType.RUN_LOST: "Run lost",
     EventType.RUN_FAILED: "Run failed",
     EventType.RUN_STOPPED: "Run stopped",
     EventType.RUN_FINISHED: "Run finished",

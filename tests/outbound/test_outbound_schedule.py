@@ -80,9 +80,9 @@ def test_an_end_is_final(end, status):
 
 
 @pytest.mark.parametrize(("loud", "least"), list(itertools.product(Severity, Severity)))
-def test_an_alert_goes_out_when_it_is_loud_enough(loud, least):
+def test_an_incident_goes_out_when_it_is_loud_enough(loud, least):
     order = list(Severity)
-    event = Event(EventType.ALERT_FIRING, NOW, "r", data={"severity": loud.value})
+    event = Event(EventType.INCIDENT_FIRING, NOW, "r", data={"severity": loud.value})
     assert wants(endpoint(least), event, "p") is (order.index(loud) >= order.index(least))
 
 
@@ -94,7 +94,6 @@ def test_an_alert_goes_out_when_it_is_loud_enough(loud, least):
         (EventType.RUN_STOPPED, Severity.WARNING),
         (EventType.COMMAND_SUCCEEDED, Severity.WARNING),
         (EventType.RUN_INCARNATION_ENDED, Severity.WARNING),
-        (EventType.RUN_LOST, Severity.CRITICAL),
         (EventType.RUN_FAILED, Severity.CRITICAL),
         (EventType.COMMAND_FAILED, Severity.CRITICAL),
         (EventType.COMMAND_UNCONFIRMED, Severity.CRITICAL),
@@ -117,9 +116,9 @@ def test_a_resume_check_is_as_loud_as_what_it_found(loud):
 
 def test_everything_else_stays_inside():
     sent = {
-        "alert.firing", "alert.resolved", "run.lost", "run.failed", "run.stopped", "run.finished", "countdown.started",
+        "incident.firing", "incident.resolved", "run.failed", "run.stopped", "run.finished", "countdown.started",
         "command.succeeded", "command.failed", "command.unconfirmed", "webhook.test", "run.incarnation_ended", "run.lives",
-        "checkpoint.changed", "checkpoint.save_failed", "run.resume_checked",
+        "checkpoint.changed", "checkpoint.save_failed", "run.resume_checked", "rule.failed",
     }  # fmt: skip
     for type_ in EventType:
         if type_.value not in sent:
@@ -144,7 +143,7 @@ def test_an_endpoint_of_a_project_hears_of_no_other_and_one_that_is_off_of_nothi
 
 def test_the_body_is_strict_json_with_a_link_or_the_reason_why_there_is_none():
     data = {"severity": "critical", "title": "Loss is NaN", "text": "x" * 9_000, "series": "train/loss", "value": float("nan")}
-    told = body(7, Event(EventType.ALERT_FIRING, NOW, "run-1", 50, 1, data), "gpt2", "demo")
+    told = body(7, Event(EventType.INCIDENT_FIRING, NOW, "run-1", 50, 1, data), "gpt2", "demo")
     assert told["timestamp"] == "2026-03-01T12:00:00.000000Z"
     assert (told["data"]["value"], told["data"]["limit"], len(told["data"]["text"])) == ("NaN", None, 2_000)
     assert with_link(told, "https://guard.example/")["data"]["link"] == "https://guard.example/runs/run-1"

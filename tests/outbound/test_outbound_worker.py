@@ -203,7 +203,9 @@ def test_a_duty_that_fails_stops_neither_the_others_nor_the_deliveries(database,
 
 
 def test_the_duties_are_those_that_time_brings():
-    assert [duty.__name__ for duty in DUTIES] == ["mark_overdue", "expire_due", "run_due"]
+    names = [duty.__name__ for duty in DUTIES]
+    assert names == ["mark_overdue", "look_due", "expire_due", "run_due", "expire_due", "tell_due"]
+    assert DUTIES[-1].__module__ == "server.services.incidents"  # last: what the others made fire is told in the same round
 
 
 def test_a_worker_ends_at_once_while_an_attempt_hangs(database, work):

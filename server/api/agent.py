@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 from starlette.types import Receive, Scope, Send
 
+from server.clock import uptime
 from server.domain.access import Caller
 from server.outbound.wakeups import Subscription
 from server.services import ingest, runs
@@ -50,7 +51,11 @@ async def start_run(request: Request, context: In, caller: By) -> Response:
 async def take_batch(request: Request, context: In, caller: By) -> Response:
     """Takes a `Batch`."""
     now = context.now()
-    return await _take(request, Batch, lambda c, message, owner: ingest.take_batch(c, message, owner, now), context, caller)
+
+    def take(connection: Connection, message: Batch, owner: str) -> Reply:
+        return ingest.take_batch(connection, message, owner, now, uptime=uptime)
+
+    return await _take(request, Batch, take, context, caller)
 
 
 @router.post("/heartbeats", openapi_extra=_JSON)

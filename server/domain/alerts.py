@@ -81,7 +81,7 @@ FIRED = frozenset({_FIRING, _RECOVERING})
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """Where the episode stands. `state` is None between episodes; `alert_id` and `onset_step` are then empty."""
+    """Where the episode stands. `state` is None between episodes; the others are then empty."""
 
     state: AlertState | None = None
     alert_id: str = ""
@@ -90,6 +90,8 @@ class AlertStatus:
     """While pending: points in a row at which the condition held, up to the last one."""
     clear: int = 0
     """While recovering: points in a row at which it did not."""
+    step: int = 0
+    """The last step that was counted. A step counts once, whatever more is logged at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +111,23 @@ class AlertOutcome:
         return self.before is not self.after
 
 
-def step(status: AlertStatus, verdict: Verdict, rule: AlertRule, onset_step: int, new_id: Callable[[], str]) -> AlertOutcome:
-    """The alert after one judged point. `onset_step` and `new_id` are used when an episode begins here."""
-    counted = _count(status, verdict.holds)
-    after = _next(status.state, _input(counted, verdict.holds, rule))
+def step(status: AlertStatus, verdict: Verdict, rule: AlertRule, at_step: int, new_id: Callable[[], str]) -> AlertOutcome:
+    """The alert after one judged point. `new_id` is asked when an episode begins here."""
+    holds = None if _is_counted(status, verdict.holds, at_step) else verdict.holds
+    counted = _count(status, holds)
+    after = _next(status.state, _input(counted, holds, rule))
     if status.state is None and after is not None:
-        counted = replace(counted, alert_id=new_id(), onset_step=onset_step)
+        counted = replace(counted, alert_id=new_id(), onset_step=at_step)
     over = after is None or after is _RESOLVED
-    following = AlertStatus() if over else _tidied(replace(counted, state=after))
+    reached = status.step if holds is None else max(status.step, at_step)
+    following = AlertStatus() if over else _tidied(replace(counted, state=after, step=reached))
     return AlertOutcome(following, status.state, after)
+
+
+def _is_counted(status: AlertStatus, holds: bool | None, at_step: int) -> bool:  # noqa: FBT001  a verdict's own three values
+    """Whether the step has had its say. The worst that is logged at a step counts: bad news at one that looked good is news."""
+    is_repeat = status.state is not None and at_step <= status.step
+    return is_repeat and not (holds and status.state is _RECOVERING)
 
 
 def _tidied(status: AlertStatus) -> AlertStatus:
@@ -199,9 +209,13 @@ class Alert:
 
 def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0) -> str:
     """What a person reads first: the series, its value, the limit and how it was found, and since which step."""
-    said = _SENTENCES[rule.detector](rule.series, verdict, dict(verdict.evidence))
+    said = _SENTENCES.get(rule.detector, _any)(rule.series, verdict, dict(verdict.evidence))
     where = f" on rank {rank}" if rank > 0 else ""
     return f"{said}{where}, since step {onset_step}"
+
+
+def _any(series: str, verdict: Verdict, _evidence: Mapping[str, float]) -> str:
+    return f"{series} is {number(verdict.value)}, limit {number(verdict.limit)}"
 
 
 def _threshold(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:

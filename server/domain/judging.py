@@ -4,22 +4,30 @@ This is the one way in which points are judged: by the server as they arrive, by
 Points of one rank come in `seq` order. Nothing is read or written here; where a rule stood before its first point is asked
 of `stand`, and what has changed is for the caller to keep.
 
+A rule whose detector raises, or takes far too long over a point, is judged no more: the others go on, and the caller is told.
+
 Thread: one at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
+
+from trainer_agent.wire.vocabulary import SegmentCause
 
 from . import alerts, watching
 from .alerts import AlertOutcome, AlertStatus
-from .detectors import DETECTORS
+from .detectors import DETECTORS, State
+from .detectors.absence import ABSENCES
 from .detectors.base import RANKS, Verdict
 from .points import Point
-from .rules import AlertRule, settings_of
+from .rules import MAX_SERIES, AlertRule, Scope, settings_of
 from .watching import Watch
 
 ALL_RANKS = -1
 """Stands for the rank of a rule whose detector looks at all ranks together."""
+SLOW_SECONDS: Final = 0.05
+"""No detector may take longer over one point. A healthy one takes some microseconds."""
 
 Key = tuple[str, str, int]
 """Rule, series, rank."""
@@ -34,6 +42,14 @@ def anew(rule: AlertRule, key: Key, point: Point) -> Watch:
     return watching.fresh(rule, point.segment)
 
 
+def _no_time() -> float:
+    return 0.0
+
+
+def _none(_: Point) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A point has brought an alert into another state."""
@@ -44,6 +60,15 @@ class Change:
     before: AlertStatus
     verdict: Verdict
     outcome: AlertOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rule could not judge a point, and judges no more. `text` says why, without the rule's name."""
+
+    rule: AlertRule
+    point: Point
+    text: str
 
 
 class Post:
@@ -67,13 +92,12 @@ class Post:
         """Where it stands."""
         return Watch(self.state, self.status, self.segment, self.rule.version)
 
-    def observe(self, point: Point) -> None:
-        """See a point of a companion series."""
-        assert self._detector.observe is not None
-        self.state = self._detector.observe(self.state, point, self._settings)
-
-    def judge(self, point: Point, run_id: str) -> Change | None:
-        """See a point of its own series. What became of the alert, where anything did."""
+    def see(self, point: Point, run_id: str) -> Change | None:
+        """See a point of its own series, or of a companion of it. What became of the alert, where anything did."""
+        if point.series != self.key[1]:
+            assert self._detector.observe is not None
+            self.state = self._detector.observe(self.state, point, self._settings)
+            return None
         self.state, verdict = self._detector.step(self.state, point, self._settings)
         before = self.status
         if before.state is None and not verdict.holds:
@@ -84,6 +108,12 @@ class Post:
         self.status = outcome.status
         return Change(self.rule, self.key, point, before, verdict, outcome) if outcome.changed else None
 
+    def look_again(self, before: State, point: Point) -> None:
+        """Have the detector judge a point once more, from the state it had; what it finds is thrown away."""
+        again = self._detector.step if point.series == self.key[1] else self._detector.observe
+        assert again is not None
+        again(before, point, self._settings)
+
 
 def _of_all_ranks(point: Point, verdict: Verdict) -> Point:
     """Where an episode across ranks stands: at the step that the verdict names, whichever rank's point came last."""
@@ -91,29 +121,87 @@ def _of_all_ranks(point: Point, verdict: Verdict) -> Point:
     return replace(point, rank=ALL_RANKS, seq=0, step=step)
 
 
+_Concerned = tuple[tuple[AlertRule, Key], ...]
+
+
 class Judging:
-    """The rules that cover one run, at their posts on one rank. `ranks`: how many the run has, 0 where that is not known."""
+    """The rules that cover one run, at their posts on one rank.
+
+    Args:
+        run_id: the run.
+        project: that it belongs to.
+        rank: whose points come.
+        rules: all there are; those that are off or whose scope is elsewhere are left out.
+        stand: see `Stand`.
+        ranks: how many the run has, 0 where that is not known.
+        clock: seconds that only rise, to find a detector that is too slow; without it, time is not looked at.
+        known: the posts that have been taken before, by which the series of a pattern are counted.
+        is_kept: whether a point of an earlier segment lies on the curve that the newest one goes on from; only asked for
+            rules across ranks, because ranks enter a segment one after the other.
+    """
 
     def __init__(
-        self, run_id: str, project: str, rank: int, rules: Iterable[AlertRule], stand: Stand = anew, *, ranks: int = 0
+        self,
+        run_id: str,
+        project: str,
+        rank: int,
+        rules: Iterable[AlertRule],
+        stand: Stand = anew,
+        *,
+        ranks: int = 0,
+        clock: Callable[[], float] = _no_time,
+        known: Iterable[Key] = (),
+        is_kept: Callable[[Point], bool] = _none,
     ) -> None:
         self._run_id, self._rank, self._stand, self._ranks = run_id, rank, stand, ranks
-        self._rules = [rule for rule in rules if rule.enabled and rule.scope.covers(run_id, project)]
+        self._clock, self._is_kept = clock, is_kept
+        self.rules = [rule for rule in rules if rule.enabled and rule.scope.covers(run_id, project) and _by_points(rule)]
+        self.failures: dict[str, Failure] = {}
+        """By rule: those that judge no more since this began."""
+        self.crowded: dict[str, AlertRule] = {}
+        """By rule: those whose pattern matches more series than are watched."""
         self._posts: dict[Key, Post] = {}
-        self._by_series: dict[str, tuple[tuple[tuple[AlertRule, Key], ...], tuple[tuple[AlertRule, Key], ...]]] = {}
+        self._by_series: dict[str, tuple[_Concerned, _Concerned]] = {}
+        self._of_pattern: dict[str, set[str]] = {rule.rule_id: set() for rule in self.rules if rule.is_pattern}
+        for rule_id, series, of_rank in known:
+            if rule_id in self._of_pattern and of_rank == rank:
+                self._of_pattern[rule_id].add(series)
 
     def judge(self, point: Point) -> Iterator[Change]:
         """What a point changes. The iterator must be read to its end before the next point is judged."""
-        observed_by, judged_by = self._concerned(point.series)
-        for rule, key in observed_by:
-            post = self._post(rule, key, point)
-            if post is not None:
-                post.observe(point)
-        for rule, key in judged_by:
-            post = self._post(rule, key, point)
-            change = post.judge(point, self._run_id) if post is not None else None
-            if change is not None:
-                yield change
+        for concerned in self._concerned(point.series):
+            for rule, key in concerned:
+                post = self._post(rule, key, point)
+                change = self._see(post, point) if post is not None else None
+                if change is not None:
+                    yield change
+
+    def _see(self, post: Post, point: Point) -> Change | None:
+        before, began = post.state, self._clock()
+        try:
+            change = post.see(point, self._run_id)
+        except Exception as error:  # whatever one rule does, the others must not suffer
+            self._fail(post.rule, point, f"its detector raised {type(error).__name__}: {str(error)[:200]}")
+            return None
+        took = self._clock() - began
+        if took > SLOW_SECONDS and self._is_slow(post, before, point):
+            said = f"its detector took {took * 1000:.0f} ms over one point, twice; {SLOW_SECONDS * 1000:g} ms is the limit"
+            self._fail(post.rule, point, said)
+            return None
+        return change
+
+    def _is_slow(self, post: Post, before: State, point: Point) -> bool:
+        """Whether it takes as long once more: the first time it may have been the machine that stood still."""
+        began = self._clock()
+        post.look_again(before, point)
+        return self._clock() - began > SLOW_SECONDS
+
+    def _fail(self, rule: AlertRule, point: Point, text: str) -> None:
+        self.failures[rule.rule_id] = Failure(rule, point, text)
+        self.rules = [each for each in self.rules if each is not rule]
+        self._by_series.clear()
+        for key in [key for key in self._posts if key[0] == rule.rule_id]:
+            del self._posts[key]
 
     def concerns(self, series: str) -> bool:
         """Whether any rule looks at a series."""
@@ -122,6 +210,10 @@ class Judging:
     def share(self, posts_of: "Judging") -> None:
         """Stand at the posts of another rank's judging of the same run too, so that rules across ranks see the points of both."""
         self._posts = posts_of._posts  # noqa: SLF001
+
+    def post(self, key: Key) -> Post | None:
+        """The rule's post; None before its first point."""
+        return self._posts.get(key)
 
     def is_at_post(self, key: Key) -> bool:
         """Whether a rule has seen a point already."""
@@ -132,27 +224,75 @@ class Judging:
         """All that have seen a point."""
         return tuple(self._posts.values())
 
-    def _concerned(self, series: str) -> tuple[tuple[tuple[AlertRule, Key], ...], tuple[tuple[AlertRule, Key], ...]]:
+    def _concerned(self, series: str) -> tuple[_Concerned, _Concerned]:
         """The rules that observe a series, and those that judge it."""
         found = self._by_series.get(series)
         if found is None:
             observing = tuple(
                 (rule, self._key(rule, rule.series))
-                for rule in self._rules
+                for rule in self.rules
                 if not rule.is_pattern and series in DETECTORS[rule.detector].companions and series != rule.series
             )
-            judging = tuple((rule, self._key(rule, series)) for rule in self._rules if rule.watches(series))
+            judging = tuple((rule, self._key(rule, series)) for rule in self.rules if self._watches(rule, series))
             found = self._by_series[series] = observing, judging
         return found
+
+    def _watches(self, rule: AlertRule, series: str) -> bool:
+        """Whether a rule judges a series: of a pattern, no more than the first so many that come."""
+        if not rule.is_pattern or not rule.watches(series):
+            return rule.watches(series)
+        taken = self._of_pattern[rule.rule_id]
+        if series not in taken and len(taken) >= MAX_SERIES:
+            self.crowded[rule.rule_id] = rule
+            return False
+        taken.add(series)
+        return True
 
     def _key(self, rule: AlertRule, series: str) -> Key:
         return rule.rule_id, series, ALL_RANKS if DETECTORS[rule.detector].across_ranks else self._rank
 
     def _post(self, rule: AlertRule, key: Key, point: Point) -> Post | None:
-        """The rule's post; None where the point is of a segment that the run has left behind."""
+        """The rule's post; None where it judges no more, or the point is of a stretch that the run has left behind."""
+        if rule.rule_id in self.failures:
+            return None
         post = self._posts.get(key)
         if post is None:
             post = self._posts[key] = Post(rule, key, self._stand(rule, key, point), self._ranks)
         if point.segment > post.segment:
             post.take(self._stand(rule, key, point))
-        return None if point.segment < post.segment else post
+        if point.segment == post.segment or (key[2] == ALL_RANKS and self._is_kept(point)):
+            return post
+        return None
+
+
+def _by_points(rule: AlertRule) -> bool:
+    """Whether points say when the rule holds, and not the time that passes without any."""
+    return rule.detector not in ABSENCES
+
+
+def replayed(
+    run_id: str, rank: int, rules: Iterable[AlertRule], points: Iterable[Point], causes: Mapping[int, SegmentCause], *, ranks: int
+) -> Judging:
+    """The rules where the points of an effective curve bring them, from nothing; what they would tell is not told.
+
+    Args:
+        run_id: the run.
+        rank: whose points they are; `ALL_RANKS` for those of all.
+        rules: those to judge by, whatever their scope.
+        points: all series together, in the order in which they were judged.
+        causes: why each segment began, where that is known.
+        ranks: how many the run has, 0 where that is not known.
+    """
+
+    def goes_on(rule: AlertRule, key: Key, point: Point) -> Watch:
+        post = judging.post(key)
+        if post is None:
+            return watching.fresh(rule, point.segment)
+        return watching.begun(rule, post.watch, point.segment, causes.get(point.segment))
+
+    everywhere = [replace(rule, scope=Scope(), enabled=True) for rule in rules]
+    judging = Judging(run_id, "", rank, everywhere, goes_on, ranks=ranks)
+    for point in points:
+        for _ in judging.judge(point):
+            pass
+    return judging

@@ -21,8 +21,9 @@ from .detectors.base import Verdict
 from .points import Point, agent_time
 from .rules import AlertRule, settings_of
 
-REPLAYED_POINTS: Final = 256
-"""How much of the curve a rule looks at again after a rewind: twice the longest window of a detector."""
+REPLAYED_POINTS: Final = 20_000
+"""How many points of a series a rule looks at again after a rewind. Longer ago than that lies no window of any detector; what a
+detector remembers of a whole run (a best level, a count) is then that of the last so many points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,19 @@ def replay(
     watch = fresh(rule, segment)
     for point in points:
         watch = replace(judge(rule, watch, point, "").watch, segment=segment)
+    watch = begun(rule, watch, segment, cause)
+    return replace(watch, status=kept(watch.status, still_open))
+
+
+def begun(rule: AlertRule, watch: Watch, segment: int, cause: SegmentCause | None) -> Watch:
+    """The rule before the first point of a segment that goes on from where it stands. `cause`: None where nobody has said."""
     begins = DETECTORS[rule.detector].begins
     detector = watch.detector if begins is None or cause is None else begins(watch.detector, cause)
-    return replace(watch, detector=detector, status=_kept(watch.status, still_open))
+    return replace(watch, detector=detector, segment=segment)
 
 
-def _kept(replayed: AlertStatus, still_open: Alert | None) -> AlertStatus:
+def kept(replayed: AlertStatus, still_open: Alert | None) -> AlertStatus:
+    """Where the episode stands after a rewind that has left `still_open` open; None where none is."""
     if still_open is None:
         return AlertStatus()
     both_fired = replayed.state in FIRED and still_open.state in FIRED
@@ -100,3 +108,8 @@ def from_parsed(rule: AlertRule, parsed: Mapping[str, Any], segment: int) -> Wat
     """The watch out of what `to_parsed` gave for the same version of the rule."""
     detector = DETECTORS[rule.detector].restore(parsed["detector"])
     return Watch(detector, from_json(AlertStatus, parsed["alert"]), segment, rule.version)
+
+
+def without_episode(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """What `to_parsed` gave, with the episode ended; the detector keeps what it knows."""
+    return {**parsed, "alert": to_json(AlertStatus())}

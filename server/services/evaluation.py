@@ -4,73 +4,149 @@ Where each rule stands is kept by rule, series and rank, so a restart of the ser
 rule back to where it stood on the effective curve; a changed rule starts afresh.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 
 from sqlalchemy import Connection
 
 from server.domain import checkpoints as checkpoints_domain
 from server.domain import episodes, watching
 from server.domain.alerts import Alert, AlertStatus, CloseReason
+from server.domain.countdowns import is_late
 from server.domain.judging import ALL_RANKS, Change, Judging, Key
+from server.domain.marks import is_mark
 from server.domain.points import Point
 from server.domain.rules import AlertRule
 from server.domain.watching import Watch
 from server.store import alerts as alerts_store
-from server.store import points as points_store
 from server.store import rules as rules_store
 from server.store import segments as segments_store
 from server.store import standing as standings
 from server.store.rules import StoredState
 from trainer_agent.wire.messages import SegmentStarted
-from trainer_agent.wire.vocabulary import AlertState, SegmentCause
+from trainer_agent.wire.vocabulary import AlertState
 
-from . import checkpoints, countdowns, reports, transitions
+from . import checkpoints, countdowns, incidents, remarks, reports, rewinding, transitions
+
+_log = logging.getLogger(__name__)
 
 
 def judge_points(
-    connection: Connection, run_id: str, project: str, points: Sequence[Point], now: datetime, *, ranks: int = 0
+    connection: Connection,
+    run_id: str,
+    project: str,
+    points: Sequence[Point],
+    now: datetime,
+    *,
+    ranks: int = 0,
+    sent_at: float = 0.0,
+    uptime: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """Judge points of one rank of a run that has not ended, given in `seq` order. `ranks`: how many the run has, 0 if unknown."""
+    """Judge points of one rank of a run that has not ended, given in `seq` order.
+
+    Args:
+        connection: of the unit of work.
+        run_id: the run.
+        project: that it belongs to.
+        points: of one rank, in the order of `seq`.
+        now: the time.
+        ranks: how many the run has, 0 if unknown.
+        sent_at: when the points were sent, by the clock that their times are of.
+        uptime: seconds that only rise, by which a rule is found that takes too long.
+    """
     if not points:
         return
-    judging = _Judged(connection, run_id, project, points[0].rank, now, ranks=ranks)
-    for point in points:
-        judging.judge(point)
+    judging = _Judged(connection, run_id, project, points[0].rank, now, ranks=ranks, sent_at=sent_at, uptime=uptime)
+    for _, logged_together in groupby(points, attrgetter("seq")):
+        judging.take(logged_together)
     judging.save()
 
 
 class _Judged:
     """The posts of one rank while its points are judged: read once, written once."""
 
-    def __init__(self, connection: Connection, run_id: str, project: str, rank: int, now: datetime, *, ranks: int) -> None:
-        self.connection, self.run_id, self.now = connection, run_id, now
-        self._stored: dict[Key, StoredState] | None = None
-        self._rank = rank
-        rules = rules_store.read_rules(connection, enabled_only=True)
-        self._judging = Judging(run_id, project, rank, rules, self._stand, ranks=ranks)
+    def __init__(
+        self,
+        connection: Connection,
+        run_id: str,
+        project: str,
+        rank: int,
+        now: datetime,
+        *,
+        ranks: int,
+        sent_at: float,
+        uptime: Callable[[], float],
+    ) -> None:
+        self.connection, self.run_id, self.now, self._sent_at = connection, run_id, now, sent_at
+        self._rank, self._ranks = rank, ranks
+        self._stored = {
+            (each.rule_id, each.series, each.rank): each
+            for of_rank in (rank, ALL_RANKS)
+            for each in rules_store.read_states(connection, run_id, of_rank)
+        }
+        self._judging = Judging(
+            run_id,
+            project,
+            rank,
+            rules_store.read_rules(connection, enabled_only=True),
+            self._stand,
+            ranks=ranks,
+            clock=uptime,
+            known=self._stored,
+            is_kept=self._is_kept,
+        )
+        self._from_steps: dict[int, int] | None = None
+        self._remarks = remarks.Remarks(connection, run_id, self._judging) if rank == 0 else None
 
-    def judge(self, point: Point) -> None:
-        """Feed one point to all rules, and do what follows from it."""
-        for change in self._judging.judge(point):
-            self._follow(change)
+    def take(self, points: Iterable[Point]) -> None:
+        """Feed the points of one record to all rules, do what follows, and tell of it: one message, however many rules fire.
+
+        Told is what stands at the end of the record, so it is the same wherever the stream was cut. What was old already when it
+        was sent is told at the end of its batch: what comes after it may end it.
+        """
+        changed, late = False, False
+        for point in points:
+            late = is_late(self._sent_at, point.time)
+            if self._remarks is not None and point.step > self._remarks.due_after:
+                self._remarks.look_for_unseen(self.now, point.segment)
+            for change in self._judging.judge(point):
+                self._follow(change)
+                changed = True
+        if changed and not late:
+            incidents.look(self.connection, self.run_id, self.now)
 
     def _stand(self, rule: AlertRule, key: Key, point: Point) -> Watch:
         """Where a rule stands before the first point that concerns it, or before one of a segment nobody has announced."""
-        if self._stored is None:
-            ranks = (self._rank, ALL_RANKS)
-            states = (each for rank in ranks for each in rules_store.read_states(self.connection, self.run_id, rank))
-            self._stored = {(each.rule_id, each.series, each.rank): each for each in states}
         stored, is_at_post = self._stored.get(key), self._judging.is_at_post(key)
         if not is_at_post and (stored is None or stored.rule_version != rule.version):
             return watching.fresh(rule, point.segment)
         if not is_at_post and stored is not None and point.segment <= stored.segment:
-            return watching.from_parsed(rule, stored.state, stored.segment)
+            return self._as_stored(rule, stored)
         begun = segments_store.get(self.connection, self.run_id, point.segment)
         from_step, cause = (point.step - 1, None) if begun is None else (begun.from_step, begun.cause)
         close_rewound(self.connection, self.run_id, point.segment, from_step, self.now)
-        return rewound(self.connection, self.run_id, key, rule, segment=point.segment, from_step=from_step, cause=cause)
+        to = rewinding.Rewind(self.run_id, point.segment, from_step, cause, self._ranks)
+        return rewinding.rewound(self.connection, to, [(key, rule)])[key]
+
+    def _as_stored(self, rule: AlertRule, stored: StoredState) -> Watch:
+        """The rule where it was left. What an earlier version of the server has left may not be readable: then it begins anew."""
+        try:
+            return watching.from_parsed(rule, stored.state, stored.segment)
+        except Exception as error:
+            _log.warning("the state of rule %s on run %s cannot be read, it begins anew: %r", rule.rule_id, self.run_id, error)
+        alerts = alerts_store.open_alerts(self.connection, self.run_id, rule.rule_id)
+        mine = next((each for each in alerts if (each.series, each.rank) == (stored.series, stored.rank)), None)
+        return replace(watching.fresh(rule, stored.segment), status=watching.kept(AlertStatus(), mine))
+
+    def _is_kept(self, point: Point) -> bool:
+        """Whether a point of an earlier segment lies on the curve that the newest one goes on from."""
+        if self._from_steps is None:
+            self._from_steps = standings.read_from_steps(self.connection, self.run_id)
+        return all(point.step <= step for segment, step in self._from_steps.items() if segment > point.segment)
 
     def _follow(self, change: Change) -> None:
         """Write down what became of the episode."""
@@ -99,10 +175,20 @@ class _Judged:
 
     def _fire(self, rule: AlertRule, alert: Alert, *, is_new: bool) -> None:
         """An onset has come to light: 1 people are told, 2 verdicts on checkpoints fall, 3 the rule acts on what is left."""
+        alert = replace(alert, again_after=self._again_after(alert))
         transitions.fire(self.connection, alert, self.now, is_new=is_new)
         if checkpoints_domain.is_sign(alert):
             checkpoints.rejudge(self.connection, self.run_id, self.now)
         countdowns.start(self.connection, rule, alert, self.now)
+
+    def _again_after(self, alert: Alert) -> int | None:
+        """The segment of the rollback after which the rule fires once more; None where it fires for the first time."""
+        if alert.segment == 1:
+            return None
+        rollback = segments_store.last_rollback(self.connection, self.run_id, alert.segment)
+        if rollback is None or not alerts_store.has_fired(self.connection, alert, before_segment=rollback):
+            return None
+        return rollback
 
     def _resolve(self, alert: Alert, point: Point) -> None:
         over = episodes.recovered(alert, point, self.now)
@@ -110,11 +196,14 @@ class _Judged:
         countdowns.settle(self.connection, over, self.now)
 
     def save(self) -> None:
-        """Write down where the rules stand now, where that is not what is written there already."""
-        known = self._stored or {}
+        """Write down where the rules stand now, where that is not what is written there already, and which have failed."""
         states = [_stored(post.key, post.rule, post.watch) for post in self._judging.posts]
-        changed = [each for each in states if each != known.get((each.rule_id, each.series, each.rank))]
+        changed = [each for each in states if each != self._stored.get((each.rule_id, each.series, each.rank))]
         rules_store.save_states(self.connection, self.run_id, changed)
+        for failure in self._judging.failures.values():
+            remarks.failed(self.connection, self.run_id, failure, self.now)
+        if self._remarks is not None:
+            self._remarks.settle(self.now)
 
 
 def _stored(key: Key, rule: AlertRule, watch: Watch) -> StoredState:
@@ -122,21 +211,20 @@ def _stored(key: Key, rule: AlertRule, watch: Watch) -> StoredState:
 
 
 def segment_started(
-    connection: Connection, run_id: str, started: SegmentStarted, now: datetime, *, rank: int, incarnation: str
+    connection: Connection, run_id: str, started: SegmentStarted, now: datetime, *, rank: int, incarnation: str, ranks: int = 0
 ) -> None:
     """Take the rules of a rank back to where the new segment begins. Rank 0 also settles what was meant for the old one."""
     close_rewound(connection, run_id, started.segment, started.from_step, now)
     rules = {rule.rule_id: rule for rule in rules_store.read_rules(connection)}
-    states = []
-    for stored in rules_store.read_states(connection, run_id, rank):
-        rule = rules.get(stored.rule_id)
-        if rule is None or stored.rule_version != rule.version or stored.segment >= started.segment:
-            continue
-        key = (stored.rule_id, stored.series, rank)
-        segment, from_step, cause = started.segment, started.from_step, started.cause
-        watch = rewound(connection, run_id, key, rule, segment=segment, from_step=from_step, cause=cause)
-        states.append(_stored(key, rule, watch))
-    rules_store.save_states(connection, run_id, states)
+    stored = [each for of_rank in (rank, ALL_RANKS) for each in rules_store.read_states(connection, run_id, of_rank)]
+    places = [
+        ((each.rule_id, each.series, each.rank), rule)
+        for each in stored
+        if (rule := rules.get(each.rule_id)) is not None and each.rule_version == rule.version and each.segment < started.segment
+    ]
+    to = rewinding.Rewind(run_id, started.segment, started.from_step, started.cause, ranks)
+    watches = rewinding.rewound(connection, to, places)
+    rules_store.save_states(connection, run_id, [_stored(key, rule, watches[key]) for key, rule in places])
     if rank == 0:
         countdowns.withdraw_before(connection, run_id, started.segment, now)
         reports.segment_started(connection, run_id, incarnation, started, now)
@@ -150,33 +238,6 @@ def close_rewound(connection: Connection, run_id: str, segment: int, from_step: 
             countdowns.withdraw(connection, run_id, "the alert was rewound", now, alert_id=alert.alert_id)
 
 
-def rewound(
-    connection: Connection,
-    run_id: str,
-    key: Key,
-    rule: AlertRule,
-    *,
-    segment: int,
-    from_step: int,
-    cause: SegmentCause | None,
-) -> Watch:
-    """The rule as it stands at the start of `segment`, from the last points of the effective curve up to `from_step`."""
-    rule_id, series, rank = key
-    points = points_store.recent_effective(
-        connection, run_id, series, rank=rank, before_segment=segment, up_to_step=from_step, limit=watching.REPLAYED_POINTS
-    )
-    still_open = _still_open(alerts_store.open_alerts(connection, run_id, rule_id), series, rank)
-    watch = watching.replay(rule, points, segment, still_open, cause)
-    state = watch.status.state
-    if still_open is not None and state is not None and state is not still_open.state:
-        alerts_store.save_alert(connection, replace(still_open, state=state), still_open.state)
-    return watch
-
-
-def _still_open(alerts: Iterable[Alert], series: str, rank: int) -> Alert | None:
-    return next((each for each in alerts if (each.series, each.rank) == (series, rank)), None)
-
-
 def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
     """Close what is open: the run is over, which does not say that the trouble is. Quietly, since its end is told."""
     standing = standings.read_standing(connection, run_id)
@@ -187,9 +248,8 @@ def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
     states = []
     for stored in rules_store.read_states(connection, run_id):
         rule = rules.get(stored.rule_id)
-        if rule is not None and stored.rule_version == rule.version:
-            watch = replace(watching.from_parsed(rule, stored.state, stored.segment), status=AlertStatus())
-            states.append(_stored((stored.rule_id, stored.series, stored.rank), rule, watch))
+        if rule is not None and stored.rule_version == rule.version and not is_mark(stored.rank):
+            states.append(replace(stored, state=watching.without_episode(stored.state)))
     rules_store.save_states(connection, run_id, states)
     countdowns.withdraw(connection, run_id, "the run has ended", now)
     reports.end_with_run(connection, run_id, now)

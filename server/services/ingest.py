@@ -4,7 +4,7 @@ Records of one incarnation are taken in the order of `seq`, each once. So the re
 doubled or delayed on its way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from server.domain import points as domain
 from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.services import checkpoints, countdowns, evaluation, liveness, reports, runs, samples
+from server.services import checkpoints, countdowns, evaluation, incidents, liveness, reports, runs, samples
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
@@ -46,10 +46,13 @@ _PAUSES = {CommandKind.PAUSE: RunInput.PAUSED, CommandKind.RESUME: RunInput.RESU
 """What a command has made of the run once it has succeeded."""
 
 
-def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: datetime) -> Reply:
+def take_batch(
+    connection: Connection, batch: Batch, owner_token_id: str, now: datetime, *, uptime: Callable[[], float] = lambda: 0.0
+) -> Reply:
     """Take what is new of `batch`. The reply's `next_seq` says up to where everything is stored.
 
     Expects that the batch keeps the contract (`codec.check_batch`); its numbers are checked here against what is stored.
+    `uptime` are seconds that only rise, by which a rule is found that takes too long.
 
     Raises:
         NotFound: unknown run or incarnation.
@@ -64,7 +67,7 @@ def take_batch(connection: Connection, batch: Batch, owner_token_id: str, now: d
     fresh = domain.trim(batch, life.next_seq)
     if fresh is not None:
         crash.reach("server.batch_before_store")
-        _Taking(connection, run, life, now).take(fresh)
+        _Taking(connection, run, life, now, uptime).take(fresh)
         crash.reach("server.batch_stored")
         life = replace(life, next_seq=fresh.last_seq + 1)
     return runs.reply(connection, life, now)
@@ -93,15 +96,17 @@ def _check_record(wire: Record) -> None:
 class _Taking:
     """The batch on its way in: what every step of it needs to know."""
 
-    def __init__(self, connection: Connection, run: Run, life: Incarnation, now: datetime) -> None:
-        self.connection, self.run, self.life, self.now = connection, run, life, now
+    def __init__(self, connection: Connection, run: Run, life: Incarnation, now: datetime, uptime: Callable[[], float]) -> None:
+        self.connection, self.run, self.life, self.now, self.uptime = connection, run, life, now, uptime
         self.leads = runs.leads(connection, life)
+        self.sent_at = 0.0
 
     def take(self, fresh: Batch) -> None:
         """Word that the run lives, then points and records in their order, then what is expected next.
 
         A batch with the end in it is no such word: what a killed process left is brought by another.
         """
+        self.sent_at = fresh.sent_at
         touch(self.connection, self.run.run_id)
         if not any(_tells_of_death(numbered.record) for numbered in fresh.records):
             self.run = runs.revive(self.connection, self.run, self.life, self.now)
@@ -114,6 +119,7 @@ class _Taking:
             else:
                 self._points(entry)
         self._stored_up_to(fresh)
+        incidents.look(self.connection, self.run.run_id, self.now, is_late=is_late(fresh.sent_at, _newest_time(fresh)))
 
     def _note_lateness(self, fresh: Batch) -> None:
         """Before anything is judged: what waited before it was sent speaks of a run that has gone on since."""
@@ -137,7 +143,16 @@ class _Taking:
         point_store.store_points(connection, run_id, rank, self.life.incarnation, columns)
         if self.run.state not in ENDED:  # points that come after the end are kept but not judged
             points, ranks = domain.points_of(columns, rank), self.run.world_size
-            evaluation.judge_points(connection, run_id, self.run.project, points, self.now, ranks=ranks)
+            evaluation.judge_points(
+                connection,
+                run_id,
+                self.run.project,
+                points,
+                self.now,
+                ranks=ranks,
+                sent_at=self.sent_at,
+                uptime=self.uptime,
+            )
         if rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])
@@ -234,7 +249,9 @@ class _Taking:
             self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
         if is_newest:
             rank, incarnation = self.life.rank, self.life.incarnation
-            evaluation.segment_started(self.connection, self.run.run_id, wire, self.now, rank=rank, incarnation=incarnation)
+            evaluation.segment_started(
+                self.connection, self.run.run_id, wire, self.now, rank=rank, incarnation=incarnation, ranks=self.run.world_size
+            )
 
     def _open(self, wire: SegmentStarted) -> bool:
         """Write the segment down; False when it is known already.

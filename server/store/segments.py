@@ -68,6 +68,13 @@ def insert(connection: sa.Connection, run_id: str, incarnation: str, started: Se
     connection.execute(sa.insert(segments), row)
 
 
+def last_rollback(connection: sa.Connection, run_id: str, up_to: int) -> int | None:
+    """The newest segment up to one that a rollback has begun; None where none has."""
+    mine = (_c.run_id == run_id, _c.segment <= up_to, _c.cause == SegmentCause.ROLLBACK.value)
+    newest: int | None = connection.execute(sa.select(sa.func.max(_c.segment)).where(*mine)).scalar()
+    return newest
+
+
 def take_over(connection: sa.Connection, run_id: str, segment: int, incarnation: str, now: datetime) -> None:
     """A later process goes on with a segment that an earlier one had opened and not got to use."""
     mine = (_c.run_id == run_id, _c.segment == segment)

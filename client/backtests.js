@@ -129,6 +129,12 @@ export const figures = (s) => [
 /** Two digits are enough for a rate. @param {number | null} value */
 const rounded = (value) => (value === null ? null : Number(value.toPrecision(2)));
 
+/** The episode that the verdict is about: of a failed run the one that warned of its end, else the first. @param {Tested} run @returns {Episode | undefined} */
+export const decisive = (run) =>
+  run.episodes.find(
+    (e) => run.lead_steps !== null && run.ended_step !== null && e.firing_step === run.ended_step - run.lead_steps,
+  ) ?? run.episodes[0];
+
 const KIND = /** @type {Record<string, "crit" | "warn" | "mute">} */ ({ critical: "crit", warning: "warn" });
 
 /**
@@ -160,7 +166,7 @@ export const marks = (run, series) => ({
 export function seriesOf(run, named) {
   const fits = named.includes("*") ? new RegExp(`^${named.split("*").map(quoted).join(".*")}$`) : null;
   const has = (run.series ?? []).find((name) => (fits ? fits.test(name) : name === named));
-  return run.episodes[0]?.series ?? has ?? (fits ? (run.series?.[0] ?? "train/loss") : named);
+  return decisive(run)?.series ?? has ?? (fits ? (run.series?.[0] ?? "train/loss") : named);
 }
 
 /** @param {string} text */
@@ -176,7 +182,8 @@ const AROUND = 3; // of the stretch in view, before the first sign is this many 
  * @returns {[number, number]}
  */
 export function lookAt(run, series, last) {
-  const first = run.episodes.find((e) => e.series === series),
+  const about = decisive(run),
+    first = about?.series === series ? about : run.episodes.find((e) => e.series === series),
     room = Math.max(1, last * 0.015);
   const reach = Math.max(300, Math.round(last / 10));
   if (!first || last <= 2 * reach) return [0, last + room];

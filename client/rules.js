@@ -134,8 +134,7 @@ export function fields(draft, detectors) {
     "series",
     "detector",
     ...settingsOf(detectors, draft.detector).map((s) => `settings.${s.name}`),
-    "for_points",
-    "keep_firing_for_points",
+    ...(draft.detector in ABSENCE ? [] : ["for_points", "keep_firing_for_points"]),
     "severity",
     "action.kind",
     ...(kind === "notify" ? [] : ["action.countdown_seconds"]),
@@ -187,7 +186,7 @@ function seriesProblem(name, detector) {
 
 /** @param {string} field @param {string} text */
 function wordsProblem(field, text) {
-  if (text === "" && field !== "reason") return { key: "wrong.empty" };
+  if (text === "" && field === "name") return { key: "wrong.empty" };
   const high = field === "reason" ? LONGEST_REASON : LONGEST_NAME;
   return text.length > high ? { key: "wrong.long", values: { high } } : null;
 }
@@ -229,7 +228,7 @@ export function body(draft, detectors, { trial = false, enabled = true } = {}) {
     seconds = numberIn(draft["action.countdown_seconds"]);
   return {
     name: draft.name.trim(),
-    title: draft.title.trim(),
+    title: draft.title.trim() || draft.name.trim(),
     series: draft.series.trim(),
     detector: draft.detector,
     settings: Object.fromEntries(settings),

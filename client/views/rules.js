@@ -179,7 +179,12 @@ export function rulesView(host, id, shell) {
       address();
     },
     mine: () => take({ kind: "mine" }),
-    focus: (/** @type {HTMLElement} */ target) => controlOf(host, target.dataset.id ?? "")?.focus(),
+    focus: (/** @type {HTMLElement} */ target) => {
+      const field = controlOf(host, target.dataset.id ?? ""),
+        fold = field?.closest("details");
+      if (fold) fold.open = true;
+      field?.focus();
+    },
     delete: () => {
       const rule = current(book)?.rule;
       if (rule)

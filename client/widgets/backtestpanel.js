@@ -1,5 +1,5 @@
 /** The backtest under the editor: what to replay, how far it is, and what came out, run by run. */
-import { ACTIVE, figures, inOrder, keyOf } from "../backtests.js";
+import { ACTIVE, decisive, figures, inOrder, keyOf } from "../backtests.js";
 import { axisNumber, number } from "../format.js";
 import { runPath } from "../router.js";
 import { t } from "../i18n/index.js";
@@ -63,7 +63,6 @@ function head(test, ask) {
           { class: "btn", "data-act": "backtest", "data-key": "act", "aria-disabled": String(ask.whyNot !== null) },
           t(test.result ? "backtest.again" : "backtest.run"),
         ),
-    h("span", { class: "gap" }),
     h("span", { class: "said quiet", role: "status" }, said(test, ask)),
   );
 }
@@ -173,7 +172,7 @@ function row(run, isChosen) {
 
 /** @param {Tested} run */
 function fires(run) {
-  const [first] = run.episodes,
+  const first = decisive(run),
     more = run.episodes_total - 1;
   if (!first) return "\u2013";
   return more > 0 ? t("backtest.fires.more", { step: first.firing_step, count: more }) : first.firing_step;

@@ -1,6 +1,6 @@
 /** The curve of one replayed run, with the bands in which the rule would have fired. */
 import { ApiError, api } from "../api.js";
-import { keyOf, lookAt, marks, seriesOf } from "../backtests.js";
+import { decisive, keyOf, lookAt, marks, seriesOf } from "../backtests.js";
 import { decode, emptySeries } from "../series.js";
 import { createChart } from "../charts/frame.js";
 import { model } from "../charts/model.js";
@@ -138,7 +138,8 @@ export function createBacktestPlot(settings) {
 
 /** @param {Tested} run @param {string} series */
 function altOf(run, series) {
-  const first = run.episodes.find((e) => e.series === series);
+  const about = decisive(run),
+    first = about?.series === series ? about : run.episodes.find((e) => e.series === series);
   const what = first ? t("backtest.alt.fires", { onset: first.onset_step, firing: first.firing_step }) : t("backtest.alt.quiet");
   return t("backtest.alt", { name: run.name, series, what });
 }

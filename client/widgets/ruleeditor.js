@@ -28,6 +28,7 @@ export function ruleEditor(now, form, unfolded) {
     { class: "card pad stack rule-form", "data-key": `editor-${now.id}`, "aria-label": title(now) },
     head(now, form.readOnly),
     rule && standing(rule),
+    now.isNew && words(form, true),
     sentence(form.draft, form.detectors),
     rule?.trial && h("p", { class: "why", "data-key": "trial" }, t("rules.say.trial")),
     h(
@@ -39,10 +40,13 @@ export function ruleEditor(now, form, unfolded) {
     form.draft.reason &&
       !now.isNew &&
       h("p", { class: "why", "data-key": "why" }, t("rules.why", { reason: ruleReason(form.draft.reason) })),
-    fold("words", t("rules.details"), [...WORDS], form, unfolded.words ?? now.isNew),
+    !now.isNew && words(form, unfolded.words ?? false),
     seriesNames(form.series),
   );
 }
+
+/** @param {Form} form @param {boolean} isOpen */
+const words = (form, isOpen) => fold("words", t("rules.details"), [...WORDS], form, isOpen);
 
 /** Fields that are folded away until they are looked for, or are wrong. @param {string} key @param {string} summary @param {string[]} names @param {Form} form @param {boolean} isOpen */
 function fold(key, summary, names, form, isOpen) {

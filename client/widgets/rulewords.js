@@ -89,7 +89,7 @@ function condition(draft, detectors) {
 }
 
 /**
- * The settings that the sentence speaks of, in whichever way; the others are for whoever looks for them.
+ * The settings that the sentence always speaks of; the others are for whoever looks for them.
  * @param {string} kind
  * @param {Detector[]} detectors
  * @returns {Set<string>} names of fields
@@ -97,7 +97,7 @@ function condition(draft, detectors) {
 export function mainSettings(kind, detectors) {
   const all = settingsOf(detectors, kind),
     template = known(`condition.${kind}`, "");
-  const main = all.filter((s) => !template || template.includes(`{${s.name}}`) || isFlag(s));
+  const main = all.filter((s) => !template || isFlag(s) || (template.includes(`{${s.name}}`) && !(s.name in SILENT_UP_TO)));
   return new Set((main.length > 0 ? main : all).map((s) => `settings.${s.name}`));
 }
 

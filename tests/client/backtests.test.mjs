@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { ACTIVE, IDLE, figures, inOrder, lookAt, marks, request, seriesOf, step } from "../../client/backtests.js";
+import { ACTIVE, IDLE, decisive, figures, inOrder, lookAt, marks, request, seriesOf, step } from "../../client/backtests.js";
 import { model } from "../../client/charts/model.js";
 import { emptySeries } from "../../client/series.js";
 
@@ -257,6 +257,15 @@ test("a label that would begin before the plot stands right of the first sign", 
     words: { firstSign: "", restart: "", rollback: "", limit: "", offScale: "", fires: "fires at" },
   });
   assert.deepEqual([drawn.labels[0].anchor, drawn.labels[0].at], ["left", 10]);
+});
+
+test("of a failed run the episode that warned of its end counts, not one that healed long before", () => {
+  const healed = episode({ onset_step: 330, firing_step: 330, resolved_step: 340 });
+  const died = run("x", "early", { ended_step: 5024, lead_steps: 47, episodes: [healed, episode()], episodes_total: 2 });
+  assert.equal(decisive(died).firing_step, 4977);
+  assert.equal(decisive({ ...died, lead_steps: null }).firing_step, 330);
+  assert.equal(decisive(run("x", "quiet")), undefined);
+  assert.ok(lookAt(died, "train/grad_norm", 5024)[0] > 4000);
 });
 
 test("a short run is seen whole, a long one around its first firing, one that does not fire whole", () => {

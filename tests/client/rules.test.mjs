@@ -83,6 +83,7 @@ test("what is wrong is named by its field, in the order of the form", () => {
     [{ series: "" }, [["series", "wrong.series"]]],
     [{ detector: "zero", series: "train/*" }, [["series", "wrong.series.one"]]],
     [{ name: " " }, [["name", "wrong.empty"]]],
+    [{ title: " " }, []], // the name
     [{ title: "x".repeat(201) }, [["title", "wrong.long"]]],
     [{ reason: "x".repeat(4001) }, [["reason", "wrong.long"]]],
     [{ "scope.kind": "project" }, [["scope.name", "wrong.scope.project"]]],
@@ -109,6 +110,11 @@ test("the fields are those that count: options of an action, the name of a scope
     ["action.kind", "action.countdown_seconds", "action.data", "action.max_grad_norm", "action.dry_run"],
   );
   assert.ok(fields(draft({ "scope.kind": "run" }), DETECTORS).includes("scope.name"));
+});
+
+test("points count for nothing where silence is judged", () => {
+  const silent = changed(draft(), "detector", "lost", DETECTORS);
+  assert.ok(!fields(silent, DETECTORS).includes("for_points"));
 });
 
 test("another condition brings its own settings, and what was typed for the first comes back with it", () => {
@@ -161,6 +167,7 @@ test("the body of a new rule is whole, with numbers, and an empty limit as null"
     enabled: true,
   });
   assert.equal(body(draft(), DETECTORS).action.max_grad_norm, null);
+  assert.equal(body(draft({ title: "" }), DETECTORS).title, draft().name);
 });
 
 test("what an unused field holds is never sent as something that is no number", () => {

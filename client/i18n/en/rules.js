@@ -51,7 +51,7 @@ export default {
   "field.scope.name.run": "Run",
   "field.name": "Name",
   "field.title": "Short title",
-  "field.title.hint": "what the Health cell says",
+  "field.title.hint": "what the Health cell says; empty: the name",
   "field.reason": "Why it exists",
   "field.optional": "empty: not set",
   "field.as_is": "empty: as it is",

@@ -51,7 +51,7 @@ export default {
   "field.scope.name.run": "训练",
   "field.name": "名称",
   "field.title": "短标题",
-  "field.title.hint": "显示在健康栏",
+  "field.title.hint": "显示在健康栏；留空则用名称",
   "field.reason": "为何有它",
   "field.optional": "留空：不设",
   "field.as_is": "留空：保持不变",

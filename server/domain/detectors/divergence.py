@@ -67,7 +67,8 @@ class DivergenceState:
     ranked: Floats = ()
     moves: Floats = ()
     ranked_moves: Floats = ()
-    last: float = 0.0
+    log: float = 0.0
+    """Of the last value."""
     best: float | None = None
     """The lowest level up to the last point; None before there was one."""
     high: int = 0
@@ -77,52 +78,56 @@ class DivergenceState:
 
 def step(state: DivergenceState, point: Point, settings: Settings) -> tuple[DivergenceState, Verdict]:
     """Judge the level with this point in it. Values that are not above zero say nothing and leave the state as it was."""
-    value, window = point.value, settings["window"]
+    value = point.value
     if not math.isfinite(value) or (value == 0 and state.past.count):
         return state, Verdict(None, value)
     past, anew = see(state.past, value, point.step)
     if past.signed:
         return DivergenceState(past), Verdict(None, value)
-    values, ranked = pushed(state.values, state.ranked, value, int(window))
+    values, ranked = pushed(state.values, state.ranked, value, int(settings["window"]))
+    log = math.log(value)
     moves, ranked_moves = ((), ()) if anew else (state.moves, state.ranked_moves)
     if past.count > 1 and not anew:
-        moves, ranked_moves = pushed(moves, ranked_moves, abs(math.log(value) - math.log(state.last)), MOVES)
-    best, slow = state.best, state.slow
-    if len(values) < window or best is None:
-        best = median(ranked) if len(values) == window else None
-        return DivergenceState(past, values, ranked, moves, ranked_moves, value, best, 0, slow), Verdict(None, value)
-    level, sigma = median(ranked), _noise(ranked_moves)
-    limit = best * _least_times(sigma, window, settings)
-    high = state.high + 1 if level > limit else 0
-    if past.count % window == 0:
-        slow = _slowly(slow, level, _least_times(sigma, window * SLOW, settings))
-    following = DivergenceState(past, values, ranked, moves, ranked_moves, value, min(level, best), high, slow)
+        moves, ranked_moves = pushed(moves, ranked_moves, abs(log - state.log), MOVES)
+    best, high, slow = state.best, state.high, state.slow
+    if len(values) < settings["window"] or best is None:
+        best = median(ranked) if len(values) == settings["window"] else None
+        return DivergenceState(past, values, ranked, moves, ranked_moves, log, best), Verdict(None, value)
+    level = median(ranked)
+    limit = _limit(level, best, ranked_moves, settings["window"], settings)
+    high = high + 1 if level > limit else 0
+    if past.count % settings["window"] == 0:
+        slow = _slowly(slow, level, ranked_moves, settings)
+    following = DivergenceState(past, values, ranked, moves, ranked_moves, log, min(level, best), high, slow)
     holds = high >= settings["points"] or slow.high >= SLOW_HIGH
     if not holds and past.young and _has_relapsed(past.first, best, values, settings["give_back"]):
         holds, limit = True, YOUNG_TIMES * best
-    evidence = (("level", level), ("best", best), ("points", float(window)))
+    evidence = (("level", level), ("best", best), ("points", settings["window"])) if holds or high else ()
     return following, Verdict(holds, value, limit if math.isfinite(limit) else None, evidence)
 
 
-def _noise(ranked_moves: Floats) -> float:
-    """The standard deviation of the logarithm of a point; infinite while too little is known."""
-    return TO_SIGMA * median(ranked_moves) / math.sqrt(2) if len(ranked_moves) >= FEWEST_MOVES else math.inf
-
-
-def _least_times(sigma: float, points: float, settings: Settings) -> float:
-    """How many times its best the median of `points` points is too high, by ratio and by noise."""
+def _limit(level: float, best: float, ranked_moves: Floats, points: float, settings: Settings) -> float:
+    """Above which the median of `points` points is too high. Most are within the ratio, and the noise can only raise it."""
+    limit = best * settings["times"]
+    if level <= limit:
+        return limit
+    if len(ranked_moves) < FEWEST_MOVES:
+        return math.inf
+    sigma = TO_SIGMA * median(ranked_moves) / math.sqrt(2)
     of_level = max(sigma * math.sqrt(math.pi / 2 / points), LEAST_SIGMA)
-    return max(settings["times"], math.exp(min(settings["spreads"] * of_level, 700.0)))
+    return max(limit, best * math.exp(min(settings["spreads"] * of_level, 700.0)))
 
 
-def _slowly(slow: SlowLevel, level: float, least_times: float) -> SlowLevel:
+def _slowly(slow: SlowLevel, level: float, ranked_moves: Floats, settings: Settings) -> SlowLevel:
     """The slow level with one more level in it."""
     levels = (*slow.levels[-(SLOW - 1) :], level)
     if len(levels) < SLOW:
         return SlowLevel(levels)
     now = sorted(levels)[SLOW // 2]
-    best = now if slow.best is None else min(slow.best, now)
-    return SlowLevel(levels, best, slow.high + 1 if now > best * least_times else 0)
+    if slow.best is None or now <= slow.best:
+        return SlowLevel(levels, now)
+    limit = _limit(now, slow.best, ranked_moves, settings["window"] * SLOW, settings)
+    return SlowLevel(levels, slow.best, slow.high + 1 if now > limit else 0)
 
 
 def _has_relapsed(first: float, best: float, values: Floats, give_back: float) -> bool:

@@ -58,15 +58,6 @@ class SpikeState:
     hits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """What a point is held to: the limit, the value that it stands above, and the limit at which it counts alone."""
-
-    limit: float
-    middle: float
-    alone: float = math.inf
-
-
 def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeState, Verdict]:
     """Judge one point against the window before it, then let it into the window.
 
@@ -83,31 +74,35 @@ def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeStat
     judged = _limit(ranked, value, past, settings) if len(ranked) >= settings["history"] else _young(ranked, past, settings)
     if judged is None:
         return SpikeState(past, *pushed(values, ranked, value, length), state.hits), Verdict(None, value)
-    hit = value > judged.limit
+    limit, middle, alone = judged
+    hit = value > limit
     hits = (state.hits << 1 | hit) & (1 << int(settings["of"])) - 1
     if not (hit and past.young and len(ranked) < settings["history"]):  # too few to outvote it: it would become the past
         values, ranked = pushed(values, ranked, value, length)
-    holds = hits > 0 and (hits.bit_count() >= settings["need"] or value > judged.alone)
-    evidence = (("median", judged.middle), ("points", float(len(state.ranked))), ("times", settings["times"])) if hits else ()
-    return SpikeState(past, values, ranked, hits), Verdict(holds, value, judged.limit, evidence)
+    holds = hits > 0 and (hits.bit_count() >= settings["need"] or value > alone)
+    evidence = (("median", middle), ("points", float(len(state.ranked))), ("times", settings["times"])) if hits else ()
+    return SpikeState(past, values, ranked, hits), Verdict(holds, value, limit, evidence)
 
 
-def _limit(ranked: Floats, value: float, past: Past, settings: Settings) -> _Limit:
-    """The limit by the window. Most points lie below the first two terms, and the others can only raise it."""
+def _limit(ranked: Floats, value: float, past: Past, settings: Settings) -> tuple[float, float, float]:
+    """By the window: the limit, the median, and the limit at which a point counts alone.
+
+    Most points lie below the first two terms, and the others can only raise the limit.
+    """
     middle = median(ranked)
     limit = middle if past.signed else settings["times"] * middle
     if settings["start_times"]:
         limit = min(limit, max(settings["start_times"] * past.first, RISEN * middle))
     if value <= limit:
-        return _Limit(limit, middle)
+        return limit, middle, math.inf
     wide = settings["spreads"] * spread(ranked, middle)
     limit = max(limit, middle + wide, middle + settings["share"] * (past.first - past.lowest))
     alone = max(limit, settings["alone_times"] * middle, middle + ALONE_SPREADS * wide) if settings["alone_times"] else math.inf
-    return _Limit(limit, middle, alone)
+    return limit, middle, alone
 
 
-def _young(ranked: Floats, past: Past, settings: Settings) -> _Limit | None:
-    """The limit by the first values; None where these are not judged."""
+def _young(ranked: Floats, past: Past, settings: Settings) -> tuple[float, float, float] | None:
+    """The same by the first values; None where these are not judged."""
     times = settings["young_times"]
     if not times or not ranked or past.signed:
         return None
@@ -115,4 +110,4 @@ def _young(ranked: Floats, past: Past, settings: Settings) -> _Limit | None:
     reference = max(past.first, middle)
     limit = max(times * reference, reference + YOUNG_SPREADS * spread(ranked, middle))
     alone = settings["alone_times"]
-    return _Limit(limit, reference, max(limit, alone * reference) if alone else math.inf)
+    return limit, reference, max(limit, alone * reference) if alone else math.inf

@@ -53,7 +53,7 @@ def _out(hold: Hold) -> HoldOut:
 def put_hold(run_id: RunId, body: HoldIn, context: In, whose: Whose) -> Held:
     """Nothing is done to the run by itself until then."""
     now = context.now()
-    hold = context.database.writer.submit(lambda c: service.put(c, run_id, body.hours, body.reason, whose, now))
+    hold = context.database.writer.submit(lambda c: service.put(c, run_id, whose, now, hours=body.hours, reason=body.reason))
     return Held(hold=_out(hold))
 
 

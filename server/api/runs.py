@@ -10,13 +10,13 @@ from sqlalchemy import Connection
 
 from server.domain.alerts import Alert
 from server.domain.commands import IssuedCommand
-from server.domain.countdowns import Countdown
+from server.domain.countdowns import BREAKER_RULE_ID, Countdown
 from server.domain.events import EventType
 from server.domain.runs import ENDED
 from server.services import checkpoints as checkpoints_service
-from server.services.countdowns import BREAKER_RULE_ID
 from server.services.errors import NotFound
-from server.store import alerts, checkpoints, commands, countdowns, events, segments, summaries
+from server.services.telling import Teller
+from server.store import alerts, checkpoints, commands, countdowns, events, incidents, segments, summaries
 from server.store import runs as store
 from server.store.commands import Change
 from server.store.runs import Run
@@ -32,6 +32,7 @@ from .deps import In, Out, RunId
 from .door import PeopleRoute
 from .events import EventOut, event_out
 from .holds import HoldOut, hold_out
+from .incidents import IncidentOut, Shown
 from .segments import SegmentOut, segment_out
 
 router = APIRouter(prefix="/api/runs", route_class=PeopleRoute, tags=["runs"])
@@ -137,6 +138,7 @@ class RunDetail(_Run):
     segments: list[SegmentOut]
     checkpoints: list[CheckpointOut]
     alerts: list[AlertOut]
+    incident: IncidentOut | None
     commands: list[CommandOut]
     series: list[SeriesSummary]
     proposal: ProposalOut
@@ -212,6 +214,7 @@ def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
     proposal = checkpoints_service.proposal(saved, alerts.open_alerts(connection, run_id), from_steps)
     histories = commands.read_histories(connection, [run_id])
     given = commands.read_commands(connection, run_id)
+    incident, teller = incidents.open_incident(connection, run_id), Teller(connection, run_id, now)
     checked = events.newest(connection, run_id, (EventType.RUN_RESUME_CHECKED,), limit=MOST_CHECKS)
     checks = {each.event.segment: list(each.event.data.get("findings", ())) for each in reversed(checked)}
     return {
@@ -226,7 +229,8 @@ def _detail(connection: Connection, run: Run, now: datetime) -> dict[str, Any]:
         "dropped_records": run.dropped_records,
         "segments": [segment_out(each, checks.get(each.segment)) for each in stretches],
         "checkpoints": [checkpoint_out(each, proposal, from_steps) for each in saved],
-        "alerts": [alert_out(each, run.name) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
+        "alerts": [alert_out(each, run.name, teller) for each in alerts.read_alerts(connection, run_id, limit=MOST_ALERTS)],
+        "incident": None if incident is None else Shown(connection, [run_id], now).out(incident),
         "commands": [command_out(each, histories.get(each.command_id, ())) for each in given],
         "series": [series_out(each) for each in about.summaries.get(run_id, ())],
         "proposal": proposal_out(proposal, run.data_modes),

@@ -28,6 +28,8 @@ LATE = timedelta(seconds=5)
 """What is that old when it is sent has waited: it is part of a backlog."""
 UNKNOWN_SEQ = 2**62
 """Stands for the last record of a process that has a backlog of nobody knows what length, until its next heartbeat says so."""
+BREAKER_RULE_ID = "automatic-actions"
+"""Rule id of the alert that says that no more is done automatically. No such rule is in the table."""
 MOST_ROLLBACKS = 3
 """Automatic rollbacks in the life of a run. What three did not cure, a fourth will not."""
 AFTER_START = timedelta(seconds=15)
@@ -92,8 +94,10 @@ class Countdown:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """For what something is done: a rule on a series. Its name may change; another rule that judges the same series in the same
-    way is the same cause, so that a copy of a rule gets no budget of its own."""
+    """For what something is done: a rule on a series, whatever it is called.
+
+    Another rule that judges the same series in the same way is the same cause, so that a copy of a rule has no budget of its own.
+    """
 
     rule_id: str
     series: str = ""

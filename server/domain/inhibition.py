@@ -6,13 +6,15 @@ lost, ended                   stalled
 nonfinite, on a loss          spike, ramp, divergence, plateau
 
 It is of messages only: the alert itself is stored, shown, judged by and acted on. An inhibitor counts while it is open and one
-that people hear of; when it is over first, what is still firing is told. No rule inhibits itself.
+that people hear of; when it is over first, what is still firing is told. No rule inhibits itself, and nothing the call for a
+person, which stands on the figures of its cause.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from .alerts import Alert
+from .countdowns import BREAKER_RULE_ID
 
 INHIBITS: Final[dict[str, frozenset[str]]] = {
     "lost": frozenset({"stalled"}),
@@ -28,7 +30,9 @@ def inhibited(alert: Alert, others: Iterable[Alert]) -> bool:
 
 
 def _inhibits(other: Alert, alert: Alert) -> bool:
-    if not other.is_open or other.rule_id == alert.rule_id or alert.detector not in INHIBITS.get(other.detector, ()):
+    if alert.rule_id == BREAKER_RULE_ID or not other.is_open or other.rule_id == alert.rule_id:
+        return False
+    if alert.detector not in INHIBITS.get(other.detector, ()):
         return False
     return other.detector != "nonfinite" or is_loss(other.series)
 

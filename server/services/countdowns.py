@@ -16,7 +16,16 @@ from server.domain import holds
 from server.domain.admission import default_data, is_live
 from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import SERVER, Hand, IssuedCommand
-from server.domain.countdowns import Cause, Countdown, CountdownInput, CountdownState, Decision, PastRollback, Rails
+from server.domain.countdowns import (
+    BREAKER_RULE_ID,
+    Cause,
+    Countdown,
+    CountdownInput,
+    CountdownState,
+    Decision,
+    PastRollback,
+    Rails,
+)
 from server.domain.rules import ActionKind, AlertRule
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
@@ -33,8 +42,6 @@ from . import checkpoints, commands, transitions
 from .commands import RULE_PREFIX, NewCommand
 from .errors import Conflict, ServiceError
 
-BREAKER_RULE_ID = "automatic-actions"
-"""Rule id of the alert that says that no more is done automatically. No such rule is in the table."""
 _KEY = "countdown:"
 """What the idempotency key of a rule's command begins with; the id of its countdown follows."""
 _ENDING = frozenset({CommandKind.STOP, CommandKind.ROLLBACK})
@@ -179,7 +186,6 @@ def _open_breaker(connection: Connection, rule: AlertRule, cause: Alert, decisio
         severity=Severity.CRITICAL,
         state=AlertState.FIRING,
         firing_at=now,
-        detector="",
         incident_id=None,
         again_after=None,
         text=f"No automatic {rule.action.kind}: {decision.because}.{follows} {cause.text}",
@@ -240,9 +246,7 @@ def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, stand
         _tell_of_breaker(connection, countdown, alert, decision, now)
 
 
-def _tell_of_breaker(
-    connection: Connection, countdown: Countdown, alert: Alert, decision: Decision, now: datetime
-) -> None:
+def _tell_of_breaker(connection: Connection, countdown: Countdown, alert: Alert, decision: Decision, now: datetime) -> None:
     """A guard rail gave way between the countdown's beginning and its end: what is left has been done already."""
     rule = rules_store.read_rule(connection, countdown.rule_id)
     if rule is not None:

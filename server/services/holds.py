@@ -17,7 +17,7 @@ from .errors import Conflict, Invalid, NotFound
 from .recording import record
 
 
-def put(connection: Connection, run_id: str, hours: float, reason: str, by: Hand, now: datetime) -> Hold:
+def put(connection: Connection, run_id: str, by: Hand, now: datetime, *, hours: float, reason: str) -> Hold:
     """The run's hold; one that it had before gives way. A countdown that is running is withdrawn.
 
     Raises:
@@ -36,7 +36,7 @@ def put(connection: Connection, run_id: str, hours: float, reason: str, by: Hand
     look_at = min(hold.until, run.look_at) if run.look_at is not None else hold.until
     run_store.update(connection, run_id, {"hold": domain.to_parsed(hold), "look_at": look_at})
     countdowns.withdraw(connection, run_id, f"{by.name} holds automatic actions: {hold.reason}", now)
-    _tell(connection, run, EventType.HOLD_STARTED, hold, by, now)
+    record(connection, _told(EventType.HOLD_STARTED, run, hold, by, now))
     return hold
 
 
@@ -51,20 +51,20 @@ def lift(connection: Connection, run_id: str, by: Hand, now: datetime) -> None:
     hold = domain.in_force(run.hold, now)
     if hold is None:
         raise Conflict("nothing holds the automatic actions of this run", "look at the run as it is now")
-    _end(connection, run, EventType.HOLD_LIFTED, hold, by, now)
+    _end(connection, run.run_id, _told(EventType.HOLD_LIFTED, run, hold, by, now))
 
 
 def end_over(connection: Connection, run: Run, now: datetime) -> None:
     """End the hold of a locked run, where its time is over."""
     hold = domain.from_parsed(run.hold)
     if hold is not None and not hold.lasts(now):
-        _end(connection, run, EventType.HOLD_OVER, hold, SERVER, now)
+        _end(connection, run.run_id, _told(EventType.HOLD_OVER, run, hold, SERVER, now))
 
 
-def _end(connection: Connection, run: Run, what: EventType, hold: Hold, by: Hand, now: datetime) -> None:
-    run_store.update(connection, run.run_id, {"hold": None})
-    _tell(connection, run, what, hold, by, now)
-    countdowns.take_up(connection, run.run_id, now)
+def _end(connection: Connection, run_id: str, event: Event) -> None:
+    run_store.update(connection, run_id, {"hold": None})
+    record(connection, event)
+    countdowns.take_up(connection, run_id, event.at)
 
 
 def _locked(connection: Connection, run_id: str) -> Run:
@@ -81,7 +81,7 @@ _SAID = {
 }
 
 
-def _tell(connection: Connection, run: Run, what: EventType, hold: Hold, by: Hand, now: datetime) -> None:
+def _told(what: EventType, run: Run, hold: Hold, by: Hand, now: datetime) -> Event:
     text = _SAID[what].format(by=by.name, until=hold.until, reason=hold.reason)
     data = {"by": by.name, "place": by.place, "until": hold.until.isoformat(), "reason": hold.reason, "text": text}
-    record(connection, Event(what, now, run.run_id, run.step, run.segment, data))
+    return Event(what, now, run.run_id, run.step, run.segment, data)

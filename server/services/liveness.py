@@ -14,12 +14,13 @@ from sqlalchemy import Connection
 
 from server.domain import holds as holds_domain
 from server.domain import liveness as domain
-from server.domain.alerts import Alert, CloseReason, describe
+from server.domain.alerts import Alert, CloseReason
 from server.domain.detectors import absence
 from server.domain.detectors.absence import ABSENCES, JUDGES, Pulse
 from server.domain.detectors.base import DetectorKind, Verdict
-from server.domain.runs import ENDED
 from server.domain.rules import AlertRule, settings_of
+from server.domain.runs import ENDED
+from server.domain.wording import describe
 from server.store import alerts as alerts_store
 from server.store import rules as rules_store
 from server.store import runs as run_store
@@ -83,13 +84,11 @@ def look_due(connection: Connection, now: datetime) -> int:
 def look(connection: Connection, run: Run, now: datetime) -> Run:
     """Judge a locked run by the rules of absence, end a hold that is over, and say when to look again."""
     holds.end_over(connection, run, now)
-    pulse, pace = pulse_of(run), domain.from_parsed(run.pace)
-    rules = _rules(connection, run)
     told = {each.rule_id: each for each in alerts_store.open_alerts(connection, run.run_id) if each.detector in ABSENCES}
-    for rule in rules:
-        _judge(connection, run, rule, JUDGES[rule.detector](pulse, settings_of(rule), now), told, now)
-    is_stalled = any(each.detector == DetectorKind.STALLED for each in told.values())
-    values: dict[str, Any] = {"look_at": None if run.state in ENDED else _next_look(run, pulse, rules, now)}
+    rules, pace = _rules(connection, run), domain.from_parsed(run.pace)
+    after = [_judge(connection, run, rule, told.get(rule.rule_id), now) for rule in rules]
+    is_stalled = any(each is not None and each.detector == DetectorKind.STALLED for each in after)
+    values: dict[str, Any] = {"look_at": None if run.state in ENDED else _next_look(run, rules, now)}
     return _changed(connection, run, values | _pace_change(pace, replace(pace, is_stalled=is_stalled)))
 
 
@@ -104,29 +103,34 @@ def _rules(connection: Connection, run: Run) -> list[AlertRule]:
     return [rule for rule in found if rule.detector in ABSENCES and rule.scope.covers(run.run_id, run.project)]
 
 
-def _next_look(run: Run, pulse: Pulse, rules: list[AlertRule], now: datetime) -> datetime:
+def _next_look(run: Run, rules: list[AlertRule], now: datetime) -> datetime:
     settings = [settings_of(rule) for rule in rules if rule.detector is DetectorKind.STALLED]
     floors = [timedelta(seconds=each["floor_seconds"]) for each in settings]
-    times = [now + min([timedelta(seconds=domain.LOOK_SECONDS), *floors])]
+    pulse, times = pulse_of(run), [now + min([timedelta(seconds=domain.LOOK_SECONDS), *floors])]
     times += [due for each in settings if (due := absence.stall_due_at(pulse, each)) is not None and due > now]
     hold = holds_domain.in_force(run.hold, now)
     return min([*times, hold.until] if hold is not None else times)
 
 
-def _judge(
-    connection: Connection, run: Run, rule: AlertRule, verdict: Verdict, told: dict[str, Alert], now: datetime
-) -> None:
-    """Fire or resolve the rule's alert, and keep `told`, the open alerts by rule, as they are then."""
-    alert = told.get(rule.rule_id)
-    if alert is None and verdict.holds:
-        alert = _begun(run, rule, verdict, now)
-        if alerts_store.read_alert(connection, run.run_id, alert.alert_id) is None:  # else it was told, and closed since
-            transitions.fire(connection, alert, now, is_new=True)
-            told[rule.rule_id] = alert
-    elif alert is not None and verdict.holds is False:
-        over = {"state": AlertState.RESOLVED, "resolved_at": now, "closed_because": CloseReason.RECOVERED}
-        transitions.resolve(connection, replace(alert, resolved_step=run.step, **over), alert.state, now)
-        del told[rule.rule_id]
+def _judge(connection: Connection, run: Run, rule: AlertRule, alert: Alert | None, now: datetime) -> Alert | None:
+    """The rule's open alert after it was judged: fired, resolved, or as it was. None: none is open."""
+    verdict = JUDGES[rule.detector](pulse_of(run), settings_of(rule), now)
+    if alert is None:
+        return _fire(connection, _begun(run, rule, verdict, now), now) if verdict.holds else None
+    if verdict.holds is not False:
+        return alert
+    reason = CloseReason.RECOVERED
+    over = replace(alert, state=AlertState.RESOLVED, resolved_step=run.step, resolved_at=now, closed_because=reason)
+    transitions.resolve(connection, over, alert.state, now)
+    return None
+
+
+def _fire(connection: Connection, alert: Alert, now: datetime) -> Alert | None:
+    """The alert, told; None where it was told before, and has been closed since."""
+    if alerts_store.read_alert(connection, alert.run_id, alert.alert_id) is not None:
+        return None
+    transitions.fire(connection, alert, now, is_new=True)
+    return alert
 
 
 def _begun(run: Run, rule: AlertRule, verdict: Verdict, now: datetime) -> Alert:

@@ -4,7 +4,7 @@ Reads only, so it may run on a reading connection.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -15,10 +15,11 @@ from server.domain.alerts import Alert
 from server.domain.commands import ACTIVE
 from server.domain.countdowns import CountdownState
 from server.domain.events import EventType
+from server.domain.rules import ActionKind
 from server.domain.wording import deeds
 from server.domain.wording.advice import Both, Situation, advice
 from server.domain.wording.deeds import Done, deed_of
-from server.store import commands, countdowns, events, samples
+from server.store import commands, countdowns, events, rules, samples
 from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.runs import Run
@@ -59,7 +60,14 @@ class Teller:
 
     def following(self, alert: Alert) -> Both:
         """What to do next."""
-        return advice(alert, self._situation)
+        return advice(alert, replace(self._situation, forbids_rollback=self._forbids(alert)))
+
+    def _forbids(self, alert: Alert) -> bool:
+        """Whether the alert's rule asks for a rollback that the run's policy does not allow."""
+        if self._run is None or self._run.automatic_rollback or alert.trial or not alert.is_open:
+            return False
+        rule = rules.read_rule(self._connection, alert.rule_id)
+        return rule is not None and rule.action.kind is ActionKind.ROLLBACK and not rule.action.dry_run
 
     @cached_property
     def _run(self) -> Run | None:

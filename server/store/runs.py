@@ -137,6 +137,12 @@ def names(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, str]
     return {run_id: name for run_id, name in rows}  # noqa: C416 -- a Row is a tuple, which the types do not say
 
 
+def projects(connection: sa.Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """The project of each run."""
+    rows = connection.execute(sa.select(runs.c.run_id, runs.c.project).where(runs.c.run_id.in_(list(run_ids))))
+    return {run_id: project for run_id, project in rows}  # noqa: C416 -- a Row is a tuple, which the types do not say
+
+
 def overdue(connection: sa.Connection, now: datetime) -> list[Run]:
     """Live runs past their deadline, locked. Those that another server process is busy with are left to it."""
     query = sa.select(runs).where(runs.c.deadline_at < now, runs.c.state.in_(_LIVE))
@@ -220,9 +226,7 @@ def add_incarnation(connection: sa.Connection, life: Incarnation) -> None:
     connection.execute(sa.insert(incarnations), {**row, "started_at": started_at})
 
 
-def update_incarnation(
-    connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime, made_seq: int
-) -> None:
+def update_incarnation(connection: sa.Connection, life: Incarnation, *, next_seq: int, heard_at: datetime, made_seq: int) -> None:
     """Remember the record that is expected next, the last one that was made, and when the incarnation last spoke."""
     which = {"of_run": life.run_id, "of_incarnation": life.incarnation, "of_rank": life.rank}
     connection.execute(_SET_INCARNATION, {**which, "next_seq": next_seq, "heard_at": heard_at, "made_seq": made_seq})

@@ -7,11 +7,10 @@ from judging_kit import Trainer, alerts_of, data_of, use_rules
 
 from server.domain.alerts import CloseReason
 from server.domain.commands import Hand
-from server.domain.countdowns import CountdownState
+from server.domain.countdowns import BREAKER_RULE_ID, CountdownState
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.services import commands, countdowns, rules, runs
 from server.services.commands import NewCommand
-from server.services.countdowns import BREAKER_RULE_ID
 from server.services.errors import Conflict, Refused
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store

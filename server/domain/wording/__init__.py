@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from server.domain.alerts import Alert
+from server.domain.countdowns import BREAKER_RULE_ID
 from server.domain.detectors.base import Verdict
 from server.domain.rules import AlertRule
 
@@ -22,9 +23,6 @@ from .numbers import number
 __all__ = ["LANGUAGES", "Facts", "describe", "number", "sentence", "texts"]
 
 LANGUAGES: Final = ("en", "zh")
-HALTED: Final = "automatic-actions"
-"""Rule id of the alert which says that nothing more is done automatically: it stands on the figures of its cause."""
-
 _TABLES: Final[Mapping[str, tuple[Mapping[str, english.Sentence], english.Sentence, english.Sentence]]] = {
     "en": (english.SENTENCES, english.fallback, english.where),
     "zh": (chinese.SENTENCES, chinese.fallback, chinese.where),
@@ -46,4 +44,4 @@ def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0, 
 def texts(alert: Alert) -> dict[str, str]:
     """What the alert says, by language. The English one is the stored one."""
     said = sentence(alert.detector, facts_of(alert), "zh")
-    return {"en": alert.text, "zh": f"自动操作已停止，需要人来处理。{said}" if alert.rule_id == HALTED else said}
+    return {"en": alert.text, "zh": f"自动操作已停止，需要人来处理。{said}" if alert.rule_id == BREAKER_RULE_ID else said}

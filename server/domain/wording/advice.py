@@ -23,6 +23,8 @@ class Situation:
     """Whether it is recorded which samples each step has read."""
     is_counting: bool = False
     is_commanded: bool = False
+    forbids_rollback: bool = False
+    """The rule asks for a rollback, and the run's policy allows none that nobody has ordered."""
 
 
 Both = tuple[str, str]
@@ -70,6 +72,11 @@ _OF_KIND: Final[Mapping[str, Both]] = {
         "请检查损失缩放：它的初值或增长对这个模型可能过高。",
     ),
 }
+_COUNTING: Final[Both] = ("Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。")
+_FORBIDDEN: Final[Both] = (
+    "The run's policy allows no automatic rollback, which the rule asks for: it is stopped instead, unless somebody cancels.",
+    "该训练的策略不允许规则要求的自动回滚：将改为停止训练，除非有人取消。",
+)
 _DEAD: Final = frozenset({"skip_streak", "loss_scale"})
 """With these, and a loss that is not finite, nothing more is learnt: waiting cures nothing."""
 
@@ -81,7 +88,7 @@ def advice(alert: Alert, situation: Situation) -> Both:
     if alert.closed_because is not None and alert.closed_because in _OVER:
         return _OVER[alert.closed_because]
     if situation.is_counting:
-        return "Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。"
+        return _FORBIDDEN if situation.forbids_rollback else _COUNTING
     if situation.is_commanded:
         return "Wait for the command that is on its way.", "请等待正在执行的指令。"
     if alert.detector in _OF_KIND:

@@ -99,13 +99,27 @@ def _lost(f: Facts) -> str:
     return f"已有 {duration(f.value)} 没有训练进程的消息{most}"
 
 
+_DOING: Mapping[str, str] = {
+    "starting": "正在启动",
+    "evaluating": "正在评估",
+    "saving": "正在保存",
+    "rolling_back": "正在回滚",
+    "ending": "正在结束",
+}
+
+
 def _stalled(f: Facts) -> str:
     most = "" if f.limit is None else f"，上限 {duration(f.limit)}"
-    return f"已有 {duration(f.value)} 没有新的一步{most}，但训练进程仍有消息"
+    pace = f"（平时每 {number(f.evidence['median'], 2)} 秒一步）" if f.has("median") else ""
+    doing = next((f"：{words}" for name, words in _DOING.items() if f.has(name)), "")
+    return f"已有 {duration(f.value)} 没有新的一步{most}{pace}，但训练进程仍有心跳{doing}"
+
+
+_ENDS: Mapping[str, str] = {"failed": "训练失败", "stopped": "训练被停止", "finished": "训练已正常结束"}
 
 
 def _ended(f: Facts) -> str:
-    return f"训练进程已结束（{f.series}）"
+    return next((words for name, words in _ENDS.items() if f.has(name)), "训练已结束")
 
 
 def fallback(f: Facts) -> str:

@@ -103,13 +103,27 @@ def _lost(f: Facts) -> str:
     return f"no word from the trainer for {duration(f.value)}{most}"
 
 
+_DOING: Mapping[str, str] = {
+    "starting": "it is starting",
+    "evaluating": "it is evaluating",
+    "saving": "it is saving",
+    "rolling_back": "it is rolling back",
+    "ending": "it is ending",
+}
+
+
 def _stalled(f: Facts) -> str:
     most = "" if f.limit is None else f", limit {duration(f.limit)}"
-    return f"no new step for {duration(f.value)}{most}, while the trainer is heard"
+    pace = f" (a step comes every {number(f.evidence['median'], 2)} s)" if f.has("median") else ""
+    doing = next((f": {words}" for name, words in _DOING.items() if f.has(name)), "")
+    return f"no new step for {duration(f.value)}{most}{pace}, while the trainer is heard{doing}"
+
+
+_ENDS: Mapping[str, str] = {"failed": "has failed", "stopped": "was stopped", "finished": "has come to its end"}
 
 
 def _ended(f: Facts) -> str:
-    return f"the training process has ended ({f.series})"
+    return f"the training {next((words for name, words in _ENDS.items() if f.has(name)), 'has ended')}"
 
 
 def fallback(f: Facts) -> str:

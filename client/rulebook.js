@@ -12,6 +12,7 @@
  *     discard   the draft goes; of a new rule, the rule too
  *     mine      keep my draft, now on what is stored (it will overwrite it)
  *     saved     the server has taken the draft: it goes, the rule is as answered
+ *     switching the person has switched the rule on or off, and the server has not answered yet
  *     switched  the rule was switched on or off: the draft stays, on the rule as answered
  *     deleted   the rule is gone, and its draft with it
  *
@@ -21,7 +22,7 @@
  * @typedef {{ draft: Draft, base: Rule | null }} Editing
  * @typedef {{ rules: Rule[] | null, detectors: Detector[], open: string, editing: Record<string, Editing> }} Book
  * @typedef {{ kind: "rules", rules: Rule[], detectors: Detector[] } | { kind: "select", id: string } | { kind: "edit", field: string, value: string }
- *   | { kind: "discard" } | { kind: "mine" } | { kind: "saved", rule: Rule } | { kind: "switched", rule: Rule } | { kind: "deleted", id: string }} Input
+ *   | { kind: "discard" } | { kind: "mine" } | { kind: "saved", rule: Rule } | { kind: "switching", id: string, enabled: boolean } | { kind: "switched", rule: Rule } | { kind: "deleted", id: string }} Input
  */
 import { blank, changed, draftOf, edits, problems } from "./rules.js";
 
@@ -50,6 +51,8 @@ export function step(book, input) {
       return rebased(book, stored(book, book.open));
     case "saved":
       return { ...replaced(without(book, book.open), input.rule), open: input.rule.rule_id };
+    case "switching":
+      return switching(book, stored(book, input.id), input.enabled);
     case "switched":
       return rebased(replaced(book, input.rule), input.rule);
     default:
@@ -106,6 +109,9 @@ function rebased(book, rule) {
   if (!rule || !editing) return book;
   return kept({ ...book, editing: { ...book.editing, [rule.rule_id]: { draft: editing.draft, base: rule } } });
 }
+
+/** @param {Book} book @param {Rule | null} rule @param {boolean} enabled @returns {Book} */
+const switching = (book, rule, enabled) => (rule ? replaced(book, { ...rule, enabled }) : book);
 
 /** The rule in its place, a new one at the end. @param {Book} book @param {Rule} rule @returns {Book} */
 function replaced(book, rule) {

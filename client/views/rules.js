@@ -124,9 +124,16 @@ export function rulesView(host, id, shell) {
     tester.opened(book.open);
   };
 
-  /** Sends a change once, and takes the answer in. @param {() => Promise<void>} what */
-  const send = async (what) => {
-    if (busy) return;
+  let last = Promise.resolve(); // changes go out one after the other, each on what the one before has made
+  /** @param {() => Promise<void>} what */
+  const send = (what) => {
+    const now = () => sendNow(what);
+    last = last.then(now, now);
+    return last;
+  };
+  /** Sends a change, and takes the answer in. @param {() => Promise<void>} what */
+  const sendNow = async (what) => {
+    if (loader.closed) return;
     busy = true;
     refused = null;
     flaws = [];
@@ -137,16 +144,17 @@ export function rulesView(host, id, shell) {
       const wrong = problemOf(error);
       flaws = flawsOf(wrong, book.detectors, current(book)?.draft.detector ?? "");
       refused = wrong.status === 409 || flaws.length > 0 ? null : wrong;
-      if (wrong.status === 409 || wrong.status === 404) await loader.load(); // what is stored now says the rest
+      await loader.load(); // what is stored now says the rest
       if (wrong.status === 409 && !current(book)?.theirs) refused = wrong;
+    } finally {
+      busy = false;
+      if (!loader.closed) draw();
     }
-    busy = false;
-    draw();
   };
   /** @param {boolean} trial */
   const save = (trial) => {
     const now = current(book);
-    if (!now || now.wrong.length > 0) return;
+    if (!now || busy || now.wrong.length > 0) return;
     const base = now.gone ? null : now.base;
     void send(async () => {
       const rule =
@@ -161,11 +169,13 @@ export function rulesView(host, id, shell) {
     });
   };
   /** @param {string} rule @param {boolean} enabled */
-  const switchRule = (rule, enabled) =>
+  const switchRule = (rule, enabled) => {
+    take({ kind: "switching", id: rule, enabled });
     void send(async () => {
       const version = book.rules?.find((r) => r.rule_id === rule)?.version;
       book = step(book, { kind: "switched", rule: await api.changeRule(rule, { enabled, version }) });
     });
+  };
 
   const acts = {
     new: () => open(NEW),

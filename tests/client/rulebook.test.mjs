@@ -94,6 +94,13 @@ test("switching a rule off keeps what was typed and is no conflict with it", () 
   assert.deepEqual([now.draft.for_points, now.theirs, now.base.version, now.rule.enabled], ["5", null, 2, false]);
 });
 
+test("a switch stays where the hand has put it until the server answers", () => {
+  const put = start(edit("for_points", "5"), { kind: "switching", id: "a", enabled: false });
+  assert.deepEqual([current(put).rule.enabled, current(put).draft.for_points, current(put).theirs], [false, "5", null]);
+  assert.equal(current(step(put, rules(rule("a"), rule("b")))).rule.enabled, true, "refused: the list says how it stands");
+  assert.equal(step(put, { kind: "switching", id: "gone", enabled: true }), put);
+});
+
 test("saving ends the draft and shows the answer", () => {
   const book = start(edit("for_points", "5"), { kind: "saved", rule: rule("a", { for_points: 5, version: 2 }) });
   assert.ok(!unsaved(book));

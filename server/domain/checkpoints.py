@@ -17,6 +17,7 @@ from trainer_agent.wire.messages import CheckpointSaved
 from trainer_agent.wire.vocabulary import CheckpointState, Severity
 
 from .alerts import FIRED, OPEN, Alert, CloseReason
+from .detectors.base import OF_THE_MACHINE
 
 MARGIN_STEPS = 10
 """How far before the first sign a target should lie; where nothing lies that far back, nearer has to do.
@@ -125,7 +126,7 @@ def sign_against(segment: int, step: int, alerts: Iterable[Alert], from_steps: M
 
 
 def _counts(alert: Alert) -> bool:
-    return alert.severity is not Severity.INFO
+    return alert.severity is not Severity.INFO and not alert.trial and alert.detector not in OF_THE_MACHINE
 
 
 def _over_by(alert: Alert, step: int) -> bool:

@@ -6,6 +6,7 @@ from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
 
 from .default_absence import ABSENCE_RULES
+from .default_signals import MACHINE_RULES, RESUME_RULES, SCALER_RULES
 from .detectors.base import DetectorKind
 from .rules import AlertRule
 
@@ -24,21 +25,7 @@ DEFAULT_RULES: Final = (
             "it an action if nobody guards the run."
         ),
     ),
-    AlertRule(
-        rule_id="steps-skipped",
-        name="Optimizer steps skipped in a row",
-        title="Steps are skipped",
-        series=series.OVERFLOW,
-        detector=DetectorKind.SKIP_STREAK,
-        settings={"streak": 4},
-        severity=Severity.CRITICAL,
-        reason=(
-            "A run dead in fp16 may keep finite weights and even a finite loss: every step is skipped and the loss scale "
-            "slides to 0. One skip in about 2,000 steps is normal and must stay quiet; four in a row came within 3 steps "
-            "of death in 4 of 4 measured runs and never in healthy ones. In the first 100 steps the scaler searches, and "
-            "16 in a row are allowed."
-        ),
-    ),
+    *SCALER_RULES,
     AlertRule(
         rule_id="grad-norm-spike",
         name="Gradient norm far above its recent past",
@@ -51,20 +38,6 @@ DEFAULT_RULES: Final = (
             "The earliest sign measured: over 3 times the median of the last 128 points and 6 robust spreads above it, it "
             "warned 21 to 29 steps before death in 4 of 4 runs and never in their 4 healthy twins. It sees the shock, not "
             "whether the run absorbs it: most spikes heal by themselves, so it only tells unless it is given an action."
-        ),
-    ),
-    AlertRule(
-        rule_id="loss-scale-collapse",
-        name="Loss scale under 1",
-        title="Loss scale collapses",
-        series=series.LOSS_SCALE,
-        detector=DetectorKind.THRESHOLD,
-        settings={"below": 1.0},
-        severity=Severity.WARNING,
-        reason=(
-            "A scale under 1 shrinks the gradients that it should lift out of fp16's underflow. It is what is left when "
-            "skipped steps come often but not in a row: the scale halves at each and doubles only after 2,000 clean "
-            "steps."
         ),
     ),
     AlertRule(
@@ -94,6 +67,8 @@ DEFAULT_RULES: Final = (
             "shown, and nobody is paged until you raise its severity."
         ),
     ),
+    *RESUME_RULES,
+    *MACHINE_RULES,
     *ABSENCE_RULES,
 )
 """The most serious first; the page lists them in this order. All are `enabled`, none acts until somebody gives it an action."""

@@ -118,9 +118,9 @@ def test_an_alert_never_fires_before_its_points_in_a_row(signs, for_points, keep
             "train/grad_norm is 12.5, above the limit of 10, since step 7",
         ),
         (
-            "loss-scale-collapse",
+            "grad-norm-over-10",
             Verdict(holds=True, value=0.5, limit=1.0, evidence=(("below", 1.0),)),
-            "amp/loss_scale is 0.5, below the limit of 1, since step 7",
+            "train/grad_norm is 0.5, below the limit of 1, since step 7",
         ),
         (
             "grad-norm-spike",

@@ -106,6 +106,7 @@ def test_the_recorded_death_is_seen_in_time_and_its_finite_checkpoints_are_no_ta
     assert first == {
         "grad-norm-spike": 214,
         "loss-rises-5": 220,
+        "steps-skipped-often": 222,
         "grad-norm-over-10": 225,
         "loss-not-finite": 235,
         "steps-skipped": 238,

@@ -10,6 +10,15 @@ plateau             no learning since the start
 frozen              stands still where much of what was learnt is lost
 zero                a loss of exactly zero that cannot be real
 skip_streak         optimizer steps skipped in a row
+skip_share          optimizer steps skipped too often
+loss_scale          a loss scale far under its running maximum, or at 1
+discontinuity       after a resume the curve is not where it was
+slowdown            steps slower, or throughput lower, than their own past for a while
+creep               memory that grows and grows
+straggler           one rank slower than the others
+lost                no word by the deadline: see `absence`, of which no point is judged
+stalled             heard of, and no new step
+ended               the training said that it is over
 """
 
 from collections.abc import Callable, Mapping
@@ -21,13 +30,19 @@ from trainer_agent.wire.codec import from_json, to_json
 from . import (
     absence,
     consecutive_rise,
+    creep,
+    discontinuity,
     divergence,
     frozen,
+    loss_scale,
     nonfinite,
     plateau,
     ramp,
+    skip_share,
     skip_streak,
+    slowdown,
     spike,
+    straggler,
     threshold,
     zero,
 )
@@ -89,7 +104,43 @@ DETECTORS: Mapping[DetectorKind, Detector] = {
         zero.ZeroState, zero.step, zero.SETTINGS, _whole(zero.ZeroState), companions=zero.COMPANIONS, observe=zero.observe
     ),
     DetectorKind.SKIP_STREAK: Detector(
-        skip_streak.StreakState, skip_streak.step, skip_streak.SETTINGS, _whole(skip_streak.StreakState)
+        skip_streak.StreakState,
+        skip_streak.step,
+        skip_streak.SETTINGS,
+        _whole(skip_streak.StreakState),
+        begins=skip_streak.begins,
+    ),
+    DetectorKind.SKIP_SHARE: Detector(
+        skip_share.ShareState,
+        skip_share.step,
+        skip_share.SETTINGS,
+        _whole(skip_share.ShareState),
+        begins=skip_share.begins,
+    ),
+    DetectorKind.LOSS_SCALE: Detector(
+        loss_scale.ScaleState,
+        loss_scale.step,
+        loss_scale.SETTINGS,
+        _whole(loss_scale.ScaleState),
+        begins=loss_scale.begins,
+    ),
+    DetectorKind.DISCONTINUITY: Detector(
+        discontinuity.BreakState,
+        discontinuity.step,
+        discontinuity.SETTINGS,
+        discontinuity.restore,
+        discontinuity.stored,
+        begins=discontinuity.begins,
+    ),
+    DetectorKind.SLOWDOWN: Detector(slowdown.SlowState, slowdown.step, slowdown.SETTINGS, _whole(slowdown.SlowState)),
+    DetectorKind.CREEP: Detector(creep.CreepState, creep.step, creep.SETTINGS, _whole(creep.CreepState)),
+    DetectorKind.STRAGGLER: Detector(
+        straggler.StragglerState,
+        straggler.step,
+        straggler.SETTINGS,
+        straggler.restore,
+        straggler.stored,
+        across_ranks=True,
     ),
     **{
         kind: Detector(absence.AbsenceState, absence.step, settings, _whole(absence.AbsenceState), meaning=meaning)

@@ -12,7 +12,7 @@ name are already known when the detector's own point is judged.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from server.domain.points import Point
 from trainer_agent.wire.codec import to_json
@@ -38,9 +38,28 @@ class DetectorKind(StrEnum):
     FROZEN = "frozen"
     ZERO = "zero"
     SKIP_STREAK = "skip_streak"
+    SKIP_SHARE = "skip_share"
+    LOSS_SCALE = "loss_scale"
+    DISCONTINUITY = "discontinuity"
+    SLOWDOWN = "slowdown"
+    CREEP = "creep"
+    STRAGGLER = "straggler"
     LOST = "lost"
     STALLED = "stalled"
     ENDED = "ended"
+
+
+OF_THE_MACHINE: Final = frozenset(
+    {
+        DetectorKind.LOST,
+        DetectorKind.STALLED,
+        DetectorKind.ENDED,
+        DetectorKind.SLOWDOWN,
+        DetectorKind.CREEP,
+        DetectorKind.STRAGGLER,
+    }
+)
+"""Conditions of how a training runs. They say nothing about the model, so they speak against no checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The curve does not go on after a resume where it was: optimizer, schedule or data were not what they had been.
 
     before     the last points up to the step from which the segment goes on (told by `begins`)
-    expected   between the level of the last of them and what their trend comes to by now
+    expected   between the level of the last of them and what their trend, long or short, comes to by now
     after      the median of the points of the new segment, looked at from the third to the `points`th
     off        more than `level` of the expected, or more than `spreads` robust deviations
 
@@ -94,14 +94,25 @@ def _judge(before: Curve, after: Curve, settings: Settings) -> Verdict:
 
 
 def _expected(before: Curve, ahead: float) -> tuple[float, float]:
-    """The lowest and the highest that the curve may have come to at step `ahead`: on with its trend, or level from here."""
-    level = statistics.median(v for _, v in before[-LEVEL:])
-    half = len(before) // 2
-    older, newer = before[:half], before[half:]
-    first, last = (statistics.median(v for _, v in part) for part in (older, newer))
-    at_first, at_last = (statistics.median(s for s, _ in part) for part in (older, newer))
-    trend = last + (last - first) / max(at_last - at_first, 1.0) * (ahead - at_last)
-    return min(level, trend), max(level, trend)
+    """The lowest and the highest that the curve may have come to at step `ahead`: level from here, or on with its trend.
+
+    Both over a long past and a short one, since a schedule bends and a noisy loss does not tell its trend in ten points.
+    """
+    near = before[-LEVEL:]
+    levels = [statistics.median(v for _, v in part) for part in (near, near[-FEWEST:])]
+    may = [*levels, _trend(before, ahead), _trend(near, ahead)]
+    return min(may), max(may)
+
+
+def _trend(curve: Curve, ahead: float) -> float:
+    """What the line through the middles of the two halves of a curve comes to."""
+    half = len(curve) // 2
+    (at_first, first), (at_last, last) = _middle(curve[:half]), _middle(curve[half:])
+    return last + (last - first) / max(at_last - at_first, 1.0) * (ahead - at_last)
+
+
+def _middle(curve: Curve) -> tuple[float, float]:
+    return statistics.median(at for at, _ in curve), statistics.median(value for _, value in curve)
 
 
 def _scatter(before: Curve) -> float:

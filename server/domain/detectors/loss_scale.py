@@ -4,9 +4,10 @@ The scaler halves the scale at each step that it skips and doubles it after a lo
 doublings. 2^-8 of its running maximum, or 1, is what is left when the gradients do not fit any scale: from there on steps are
 applied with underflowing gradients, or not at all.
 
-What is no collapse: the search from above in the first steps (also after a resume, where a scaler that was not restored comes
+What is no collapse: the search from above in the first steps (also after a restart, where a scaler that was not restored comes
 down again: it is measured by where it stood before); a scale that somebody has fixed, however small, for it falls from nowhere;
-and a level held for many thousand points, which is then the maximum that counts.
+and a level held for many thousand points, which is then the maximum that counts. After a rewind only the points that are looked
+at again are remembered.
 """
 
 import math
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
 
@@ -29,20 +31,25 @@ REMEMBERED: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class ScaleState:
-    """What the scale has been in this segment, from `first_step` on.
+    """What the scale has been since the run or the last restart began.
 
-    `highest`: since then. `older` and `newer`: the maxima of two stretches of up to `REMEMBERED` points after the search, of
-    which the newer has `count`. `before`: where the scale stood when the segment began, None in the first one.
+    `last` and `highest` are None before the first value. The search lasts up to step `until`, None where it is over or nothing is
+    known of it yet. `older` and `newer`: the maxima of two stretches of up to `REMEMBERED` points after it, of which the newer
+    has `count`. `before`: where the scale stood at the last restart, None where there was none.
     """
 
-    segment: int | None = None
-    first_step: int = 0
-    last: float = 0.0
-    highest: float = 0.0
+    last: float | None = None
+    highest: float | None = None
+    until: int | None = None
     older: float = 0.0
     newer: float = 0.0
     count: int = 0
     before: float | None = None
+
+
+def begins(state: ScaleState, cause: SegmentCause) -> ScaleState:
+    """The next point is the first of a segment. A rollback restores the scaler, so all that was stays."""
+    return ScaleState(before=state.last) if cause is SegmentCause.RESTART else state
 
 
 def step(state: ScaleState, point: Point, settings: Settings) -> tuple[ScaleState, Verdict]:
@@ -50,26 +57,24 @@ def step(state: ScaleState, point: Point, settings: Settings) -> tuple[ScaleStat
     value = point.value
     if not math.isfinite(value):
         return state, Verdict(holds=None, value=value)
-    if point.segment != state.segment:
-        before = None if state.segment is None else state.last
-        state = ScaleState(point.segment, point.step, value, value, before=before)
-    is_search = point.step - state.first_step < settings["startup_steps"]
-    following = _remembered(state, value, is_search=is_search)
+    until = point.step + int(settings["startup_steps"]) - 1 if state.last is None else state.until
+    is_search = until is not None and point.step <= until
+    following = _remembered(state, value, until if is_search else None)
     maximum = state.before if is_search else max(following.older, following.newer)
     return following, _judge(following, value, maximum, settings)
 
 
-def _remembered(state: ScaleState, value: float, *, is_search: bool) -> ScaleState:
-    s, highest = state, max(state.highest, value)
-    if is_search:
-        return ScaleState(s.segment, s.first_step, value, highest, before=s.before)
+def _remembered(state: ScaleState, value: float, until: int | None) -> ScaleState:
+    s, highest = state, value if state.highest is None else max(state.highest, value)
+    if until is not None:
+        return ScaleState(value, highest, until, before=s.before)
     if s.count >= REMEMBERED:
-        return ScaleState(s.segment, s.first_step, value, highest, s.newer, value, 1, s.before)
-    return ScaleState(s.segment, s.first_step, value, highest, s.older, max(s.newer, value), s.count + 1, s.before)
+        return ScaleState(value, highest, None, s.newer, value, 1, s.before)
+    return ScaleState(value, highest, None, s.older, max(s.newer, value), s.count + 1, s.before)
 
 
 def _judge(state: ScaleState, value: float, maximum: float | None, settings: Settings) -> Verdict:
-    if maximum is None:
+    if maximum is None or state.highest is None:
         return Verdict(holds=None, value=value)
     share, floor = settings["ratio"] * maximum, settings["floor"]
     is_low, is_exhausted = value < share, value <= floor < state.highest

@@ -6,13 +6,15 @@ bear; a twenty-fifth of the last 200 says the same of a slower kind. Steps of th
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
-from .skip_streak import is_search
+from .skip_streak import counted, is_search
 
 SETTINGS: Final = {
     "skips": Setting(3, 1, 1000, whole=True, meaning="skipped steps within the window"),
@@ -25,17 +27,21 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """How many points there were, and which of the last ones were skips, by their number; oldest first.
+    """Where the skips of the last points lie: `gaps` are the points from each to the one after it, newest first.
 
-    `is_searching`: the streak up to the last point is that of a search. The rest as in `skip_streak`.
+    The first gap is that from the newest skip to the last point, so it grows; empty where there was no skip. `is_streak`: the
+    last point was a skip, `is_search`: of a search. `resumed` as in `skip_streak`.
     """
 
-    points: int = 0
-    skips: tuple[int, ...] = ()
+    gaps: tuple[int, ...] = ()
     is_streak: bool = False
-    is_searching: bool = False
-    segment: int | None = None
-    resumed_step: int | None = None
+    is_search: bool = False
+    resumed: int | None = None
+
+
+def begins(state: ShareState, cause: SegmentCause) -> ShareState:
+    """The next point is the first of a segment."""
+    return ShareState(state.gaps, resumed=0) if cause is SegmentCause.RESTART else state
 
 
 def step(state: ShareState, point: Point, settings: Settings) -> tuple[ShareState, Verdict]:
@@ -43,33 +49,35 @@ def step(state: ShareState, point: Point, settings: Settings) -> tuple[ShareStat
     if not math.isfinite(point.value):
         return state, Verdict(holds=None, value=point.value)
     following = _counted(state, point, settings)
-    if not following.skips:
+    if not following.gaps:
         return following, Verdict(holds=False, value=point.value)
     return following, _judge(following, point, settings)
 
 
 def _counted(state: ShareState, point: Point, settings: Settings) -> ShareState:
-    resumed = state.resumed_step
-    if point.segment != state.segment and state.segment is not None:
-        resumed = point.step
-    number, is_skip, skips = state.points + 1, point.value > 0, state.skips
-    oldest = number - max(settings["window"], settings["share_window"])
-    if skips and skips[0] <= oldest:
-        skips = skips[1:]
-    searching = is_skip and (state.is_searching if state.is_streak else is_search(point.step, resumed, settings))
+    is_skip, gaps, resumed = point.value > 0, state.gaps, counted(state.resumed)
+    searching = is_skip and (state.is_search if state.is_streak else is_search(point.step, state.resumed, settings))
+    if gaps:
+        gaps = (gaps[0] + 1, *gaps[1:])
     if is_skip and not searching:
-        skips = (*skips, number)
-    return ShareState(number, skips, is_skip, searching, point.segment, resumed)
+        gaps = (0, *gaps)
+    if gaps and sum(gaps) >= max(settings["window"], settings["share_window"]):
+        gaps = gaps[:-1]
+    return ShareState(gaps, is_skip, searching, resumed)
 
 
 def _judge(state: ShareState, point: Point, settings: Settings) -> Verdict:
-    recent = _within(state, settings["window"])
-    share = _within(state, settings["share_window"]) / settings["share_window"]
+    ages = list(_ages(state.gaps))
+    recent = sum(1 for age in ages if age < settings["window"])
+    share = sum(1 for age in ages if age < settings["share_window"]) / settings["share_window"]
     evidence = (("skips", float(recent)), ("window", settings["window"]), ("share", share))
     holds = recent >= settings["skips"] or share >= settings["share"]
     return Verdict(holds, point.value, settings["skips"], evidence)
 
 
-def _within(state: ShareState, window: float) -> int:
-    """Skips among the last `window` points."""
-    return sum(1 for number in state.skips if number > state.points - window)
+def _ages(gaps: tuple[int, ...]) -> Iterator[int]:
+    """How many points ago each skip was, newest first."""
+    age = 0
+    for gap in gaps:
+        age += gap
+        yield age

@@ -59,6 +59,8 @@ const json = async (method, path, options) => {
 };
 
 const run = (/** @type {string} */ id) => `/api/runs/${encodeURIComponent(id)}`;
+const rule = (/** @type {string} */ id) => `/api/rules/${encodeURIComponent(id)}`;
+const backtest = (/** @type {string} */ id) => `/api/backtests/${encodeURIComponent(id)}`;
 const webhook = (/** @type {string} */ id) => `/api/webhooks/${encodeURIComponent(id)}`;
 
 export const api = {
@@ -67,6 +69,25 @@ export const api = {
   me: () => json("GET", "/api/me"),
   runs: async () => (await json("GET", "/api/runs")).runs,
   run: (/** @type {string} */ id) => json("GET", run(id)),
+  rules: async () => (await json("GET", "/api/rules")).rules,
+  detectors: async () => (await json("GET", "/api/detectors")).detectors,
+  addRule: (/** @type {any} */ body) => json("POST", "/api/rules", { body }),
+  changeRule: (/** @type {string} */ id, /** @type {any} */ body) => json("PUT", rule(id), { body }),
+  deleteRule: (/** @type {string} */ id) => json("DELETE", rule(id)),
+  resetRule: (/** @type {string} */ id) => json("POST", `${rule(id)}/reset`, { body: {} }),
+  startBacktest: (/** @type {any} */ body) => json("POST", "/api/backtests", { body }),
+  backtest: (/** @type {string} */ id) => json("GET", backtest(id)),
+  /**
+   * A curve of a log that came with a backtest.
+   * @param {string} id @param {number} log its number @param {string} name @param {number} points
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<ArrayBuffer>}
+   */
+  logSeries: async (id, log, name, points, signal) => {
+    const query = new URLSearchParams({ series: name, points: String(points) });
+    return (await ask("GET", `${backtest(id)}/logs/${log}/points?${query}`, { signal })).arrayBuffer();
+  },
+  cancelBacktest: (/** @type {string} */ id) => json("DELETE", backtest(id)),
   alerts: async (open = false) => (await json("GET", `/api/alerts?open=${open}&limit=200`)).alerts,
   /**
    * @param {string} id @param {string} name @param {number} from @param {number} to @param {number} points

@@ -8,6 +8,7 @@ import { startRouter } from "./router.js";
 import { badge } from "./reducers.js";
 import { setLanguage, t } from "./i18n/index.js";
 import { alertsView } from "./views/alerts.js";
+import { rulesView } from "./views/rules.js";
 import { runView } from "./views/run.js";
 import { runsView } from "./views/runs.js";
 import { signinView } from "./views/signin.js";
@@ -22,11 +23,11 @@ const bar = /** @type {HTMLElement} */ (document.getElementById("topbar"));
 /** @type {import("./router.js").View | null} */ let view = null;
 let at = /** @type {import("./router.js").Route} */ ({ view: "runs" });
 /** @type {(() => void) | null} */ let closeStream = null;
-let go = (/** @type {string} */ _path, /** @type {boolean} */ _replace = false) => {};
+let go = (/** @type {string} */ _path, /** @type {boolean} */ _replace = false) => false;
 
 /** @type {import("./router.js").Shell} */
 const shell = {
-  go: (path, replace) => go(path, replace),
+  go: (path, replace) => void go(path, replace),
   title(name, firing, critical) {
     const text = `${firing > 0 ? `(${firing}) ` : ""}${name} \u00b7 LossGuard`;
     if (document.title !== text) document.title = text;
@@ -53,8 +54,11 @@ function show(route) {
     route.view === at.view &&
     (route.view !== "run" || (at.view === "run" && at.id === route.id)) &&
     route.view !== "signin"
-  )
+  ) {
+    at = route;
+    view.moved?.(route);
     return;
+  }
   view?.close();
   at = route;
   drawBar();
@@ -65,6 +69,7 @@ function show(route) {
 function open(route) {
   if (route.view === "run") return runView(main, route.id, shell);
   if (route.view === "alerts") return alertsView(main, shell);
+  if (route.view === "rules") return rulesView(main, route.id, shell);
   if (route.view === "webhooks") return webhooksView(main, shell);
   if (route.view === "signin") return signinView(main, route.code, shell);
   if (route.view === "runs") return runsView(main, shell);
@@ -99,14 +104,14 @@ async function enter() {
 
 let asleep = false; // hints that came while the tab was hidden
 
-/** @param {Record<string, number>} revisions @param {boolean} webhooks @param {boolean} all */
-function hint(revisions, webhooks, all) {
+/** @param {Record<string, number>} revisions @param {boolean} webhooks @param {boolean} all @param {boolean} rules */
+function hint(revisions, webhooks, all, rules) {
   countAlerts();
   if (document.visibilityState === "hidden") {
     asleep = true;
     return;
   }
-  view?.changed(revisions, all, webhooks);
+  view?.changed(revisions, all, webhooks, rules);
 }
 
 let counting = false;
@@ -143,7 +148,7 @@ let awaitsG = false;
 /** @param {KeyboardEvent} event */
 function onKey(event) {
   if (event.metaKey || event.ctrlKey || event.altKey || isField(event.target) || isDialogOpen() || !state.me) return;
-  const jump = awaitsG ? { r: "/", a: "/alerts", w: "/webhooks" }[event.key] : undefined;
+  const jump = awaitsG ? { r: "/", a: "/alerts", u: "/rules", w: "/webhooks" }[event.key] : undefined;
   awaitsG = event.key === "g";
   if (jump) {
     event.preventDefault();
@@ -174,14 +179,14 @@ document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState === "visible" && asleep) {
     asleep = false;
-    view?.changed({}, true, true);
+    view?.changed({}, true, true, true);
   }
 });
 // The router shows the first view itself, before `go` is known: signing in needs `go`, so it starts first.
-go = startRouter(show);
+go = startRouter(show, (route, leave) => view?.leaving?.(route, leave) ?? true);
 if (at.view !== "signin")
   void enter().then(
-    () => view?.changed({}, true, true),
+    () => view?.changed({}, true, true, true),
     (error) => {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 401) setTimeout(() => location.reload(), 3000);

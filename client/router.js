@@ -1,9 +1,11 @@
 /**
  * Which view an address means. Addresses hold ids only; a sign-in code lives in the fragment, which no server sees.
  *
- * @typedef {{ view: "runs" } | { view: "run", id: string } | { view: "alerts" } | { view: "webhooks" } | { view: "signin", code: string } | { view: "missing" }} Route
- * @typedef {{ changed: (revisions: Record<string, number>, all: boolean, webhooks: boolean) => void, restyle: () => void,
- *             keys: Record<string, (event: KeyboardEvent) => void>, close: () => void }} View
+ * @typedef {{ view: "runs" } | { view: "run", id: string } | { view: "alerts" } | { view: "rules", id: string } | { view: "webhooks" } | { view: "signin", code: string } | { view: "missing" }} Route
+ * @typedef {{ changed: (revisions: Record<string, number>, all: boolean, webhooks: boolean, rules: boolean) => void, restyle: () => void,
+ *             keys: Record<string, (event: KeyboardEvent) => void>, close: () => void, moved?: (route: Route) => void,
+ *             leaving?: (route: Route, leave: () => void) => boolean }} View
+ * `moved`: another address of the same view; `leaving`: false holds the reader back, for the view to ask and to call `leave` itself
  * @typedef {{ go: (path: string, replace?: boolean) => void, title: (name: string, firing: number, critical: boolean) => void,
  *             speak: (text: string) => void, shout: (text: string) => void, signedIn: () => Promise<void> }} Shell
  */
@@ -17,6 +19,7 @@ export function route(path, fragment = "") {
   const parts = path.split("/").filter(Boolean).map(decoded);
   if (parts.length === 0 || (parts.length === 1 && parts[0] === "runs")) return { view: "runs" };
   if (parts.length === 2 && parts[0] === "runs") return { view: "run", id: parts[1] };
+  if (parts[0] === "rules" && parts.length <= 2) return { view: "rules", id: parts[1] ?? "" };
   if (parts.length === 1 && (parts[0] === "alerts" || parts[0] === "webhooks")) return { view: parts[0] };
   return parts.length === 1 && parts[0] === "signin" ? { view: "signin", code: fragment.replace(/^#/, "") } : { view: "missing" };
 }
@@ -33,26 +36,43 @@ function decoded(part) {
 /** @param {string} id */
 export const runPath = (id) => `/runs/${encodeURIComponent(id)}`;
 
+/** @param {string} [id] */
+export const rulePath = (id) => (id ? `/rules/${encodeURIComponent(id)}` : "/rules");
+
 /**
  * Shows the view of each address, also on back, forward and clicks on links of our own.
  * @param {(route: Route) => void} show
- * @returns {(path: string, replace?: boolean) => void} go
+ * @param {(route: Route, leave: () => void) => boolean} mayLeave asked before every move; where it says no, calling `leave` moves after all
+ * @returns {(path: string, replace?: boolean) => boolean} go whether it went
  */
-export function startRouter(show) {
-  const now = () => show(route(location.pathname, location.hash));
-  const go = (/** @type {string} */ path, replace = false) => {
+export function startRouter(show, mayLeave) {
+  let here = location.pathname + location.hash;
+  const now = () => {
+    here = location.pathname + location.hash;
+    show(route(location.pathname, location.hash));
+  };
+  const move = (/** @type {string} */ path, /** @type {boolean} */ replace) => {
     if (replace) history.replaceState(null, "", path);
     else history.pushState(null, "", path);
     now();
   };
-  window.addEventListener("popstate", now);
+  const go = (/** @type {string} */ path, replace = false) => {
+    const to = new URL(path, location.href);
+    const may = mayLeave(route(to.pathname, to.hash), () => move(path, replace));
+    if (may) move(path, replace);
+    return may;
+  };
+  window.addEventListener("popstate", () => {
+    const path = location.pathname + location.hash;
+    if (mayLeave(route(location.pathname, location.hash), () => move(path, false))) now();
+    else history.pushState(null, "", here); // the browser has moved already
+  });
   document.addEventListener("click", (event) => {
     const link = /** @type {HTMLAnchorElement | null} */ (/** @type {Element} */ (event.target).closest("a[href^='/']"));
     if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || link.target)
       return;
     event.preventDefault();
-    go(link.getAttribute("href") ?? "/");
-    window.scrollTo(0, 0);
+    if (go(link.getAttribute("href") ?? "/")) window.scrollTo(0, 0);
   });
   now();
   return go;

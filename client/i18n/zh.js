@@ -1,8 +1,10 @@
 /** Simplified Chinese. Series names, code and what the server wrote stay as they are. */
 import common from "./zh/common.js";
+import detectors from "./zh/detectors.js";
 import lists from "./zh/lists.js";
 import orders from "./zh/orders.js";
+import rules from "./zh/rules.js";
 import run from "./zh/run.js";
 import settings from "./zh/settings.js";
 
-export default { ...common, ...run, ...orders, ...lists, ...settings };
+export default { ...common, ...run, ...orders, ...lists, ...rules, ...detectors, ...settings };

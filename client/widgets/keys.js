@@ -16,7 +16,7 @@ const KEYS = /** @type {[string, string[]][]} */ ([
   ["smoothing", ["[", "]"]],
   ["cross", ["\u2190", "\u2192"]],
   ["enlarge", ["e"]],
-  ["go", ["g r", "g a", "g w"]],
+  ["go", ["g r", "g a", "g u", "g w"]],
   ["theme", ["t"]],
   ["these", ["?"]],
   ["close", ["Esc"]],

@@ -10,6 +10,7 @@ export function topBar(state, view) {
     [
       ["runs", "/"],
       ["alerts", "/alerts"],
+      ["rules", "/rules"],
       ["webhooks", "/webhooks"],
     ].map(([name, href]) =>
       h(

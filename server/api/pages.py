@@ -49,6 +49,7 @@ def _plotly() -> tuple[bytes, bytes, str]:
 @router.get("/alerts")
 @router.get("/webhooks")
 @router.get("/rules")
+@router.get("/rules/{rule_id}")
 @router.get("/signin")
 def page(request: Request) -> Response:
     """The one document of the page; its modules read the address."""

@@ -68,6 +68,6 @@ class Receiver:
 def line(message: dict[str, Any]) -> str:
     """One received message in one line."""
     data = message.get("data", {})
-    step = f" at step {data['step']}" if message.get("type") in {"alert.firing", "alert.resolved"} else ""
+    step = f" at step {data['step']}" if message.get("type") in {"incident.firing", "incident.resolved"} else ""
     about = f"{message.get('type')} of {data.get('run_name')}: {data.get('title')}{step}. {data.get('text') or ''}"
     return about.strip() if message else "no message"

@@ -21,6 +21,7 @@ from .api import (
     commands,
     health,
     holds,
+    incidents,
     live,
     pages,
     points,
@@ -29,6 +30,7 @@ from .api import (
     runs,
     samples,
     session,
+    silences,
     webhooks,
 )
 from .api.deps import Context
@@ -56,6 +58,8 @@ ROUTERS = (
     holds.router,
     checkpoints.router,
     alerts.router,
+    incidents.router,
+    silences.router,
     rules.router,
     backtests.router,
     webhooks.router,

@@ -1,12 +1,16 @@
 """Alerts, for people."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection
 
 from server.domain.alerts import Alert
+from server.domain.wording import texts
+from server.services.telling import Teller
 from server.store import alerts as store
 from server.store import runs
 
@@ -16,8 +20,15 @@ from .door import PeopleRoute
 router = APIRouter(prefix="/api", route_class=PeopleRoute, tags=["alerts"])
 
 
+class InLanguages(BaseModel):
+    """The same in English and in Simplified Chinese."""
+
+    en: str
+    zh: str
+
+
 class AlertOut(BaseModel):
-    """An alert as the page shows it."""
+    """An alert as the page shows it. In a list of runs `done` and `next` are left to the run's own page."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
     alert_id: str
@@ -41,6 +52,14 @@ class AlertOut(BaseModel):
     value: float
     limit: float | None
     text: str
+    texts: InLanguages
+    detector: str
+    evidence: dict[str, float]
+    trial: bool
+    incident_id: str | None
+    again_after: int | None
+    done: InLanguages | None
+    next: InLanguages | None
 
 
 class Alerts(BaseModel):
@@ -49,8 +68,12 @@ class Alerts(BaseModel):
     alerts: list[AlertOut]
 
 
-def alert_out(alert: Alert, run_name: str) -> AlertOut:
-    """An alert as the API shows it."""
+def _both(said: tuple[str, str]) -> InLanguages:
+    return InLanguages(en=said[0], zh=said[1])
+
+
+def alert_out(alert: Alert, run_name: str, teller: Teller | None = None) -> AlertOut:
+    """An alert as the API shows it; with a teller of its run also what was done and what to do next."""
     return AlertOut(
         alert_id=alert.alert_id,
         run_id=alert.run_id,
@@ -73,6 +96,14 @@ def alert_out(alert: Alert, run_name: str) -> AlertOut:
         value=alert.value,
         limit=alert.limit,
         text=alert.text,
+        texts=InLanguages(**texts(alert)),
+        detector=alert.detector,
+        evidence=dict(alert.evidence),
+        trial=alert.trial,
+        incident_id=alert.incident_id,
+        again_after=alert.again_after,
+        done=None if teller is None else _both(teller.done(alert)),
+        next=None if teller is None else _both(teller.following(alert)),
     )
 
 
@@ -85,5 +116,17 @@ def list_alerts(
     """Alerts of all runs, the newest first; with `open=true` only those not over yet."""
     with context.database.reading() as connection:
         found = store.read_alerts(connection, open_only=open_only, limit=limit)
-        names = runs.names(connection, {alert.run_id for alert in found})
-    return Alerts(alerts=[alert_out(alert, names.get(alert.run_id, "")) for alert in found])
+        tellers = Tellers(connection, {alert.run_id for alert in found}, context.now())
+        return Alerts(alerts=[alert_out(alert, *tellers.of(alert.run_id)) for alert in found])
+
+
+class Tellers:
+    """What is said of alerts of several runs: the name of each run, and its teller."""
+
+    def __init__(self, connection: Connection, run_ids: Collection[str], now: datetime) -> None:
+        self._names = runs.names(connection, run_ids)
+        self._tellers = {run_id: Teller(connection, run_id, now) for run_id in run_ids}
+
+    def of(self, run_id: str) -> tuple[str, Teller]:
+        """The run's name, and its teller."""
+        return self._names.get(run_id, ""), self._tellers[run_id]

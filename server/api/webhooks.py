@@ -25,6 +25,7 @@ router = APIRouter(prefix="/api/webhooks", route_class=PeopleRoute, tags=["webho
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Url = Annotated[str, Field(min_length=1, max_length=2000)]
 SeverityWord = Literal["info", "warning", "critical"]
+Language = Literal["en", "zh"]
 
 
 class NewWebhook(BaseModel):
@@ -35,6 +36,7 @@ class NewWebhook(BaseModel):
     url: Url
     minimum_severity: SeverityWord = "warning"
     project: Name | None = None
+    language: Language = "en"
 
 
 class WebhookChange(BaseModel):
@@ -45,6 +47,7 @@ class WebhookChange(BaseModel):
     url: Url = ""
     minimum_severity: SeverityWord = "warning"
     project: Name | None = None
+    language: Language = "en"
     enabled: bool = True
 
 
@@ -79,6 +82,7 @@ class WebhookOut(BaseModel):
     url: str
     minimum_severity: str
     project: str | None
+    language: str
     enabled: bool
     disabled_because: str
     secret_hint: str
@@ -129,6 +133,7 @@ def _fields(endpoint: Endpoint, last: Delivery | None) -> dict[str, Any]:
         "url": endpoint.url,
         "minimum_severity": endpoint.minimum_severity.value,
         "project": endpoint.project,
+        "language": endpoint.language,
         "enabled": endpoint.enabled,
         "disabled_because": endpoint.disabled_because,
         "secret_hint": endpoint.secret[-4:],
@@ -167,6 +172,7 @@ def create_webhook(body: NewWebhook, context: In, caller: By) -> WebhookMade:
             secret=secret,
             minimum_severity=Severity(body.minimum_severity),
             project=body.project,
+            language=body.language,
             by=caller.name,
             now=now,
         )

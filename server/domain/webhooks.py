@@ -235,8 +235,10 @@ def _fitting(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def with_link(told: dict[str, Any], public_url: str | None) -> dict[str, Any]:
     """`told` with the link to the page, or with the words that say why there is none."""
-    run_id = told["data"]["run_id"]
+    run_id, incident = told["data"]["run_id"], told["data"].get("incident")
     path = f"/runs/{run_id}" if run_id else "/webhooks"
+    if incident:
+        path += f"/incidents/{incident['id']}"
     link = f"{public_url.rstrip('/')}{path}" if public_url else None
     note = None if public_url else "The page is on the server's own machine; set LOSSGUARD_PUBLIC_URL to get a link here."
     return {**told, "data": {**told["data"], "link": link, "link_note": note}}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,6 +47,12 @@ def newest(
         query = query.where(events.c.type.in_([each.value for each in types]))
     rows = connection.execute(query.order_by(events.c.event_id.desc()).limit(limit))
     return [_event(row) for row in rows]
+
+
+def between(connection: sa.Connection, run_id: str, since: datetime, until: datetime, limit: int) -> list[StoredEvent]:
+    """The events of a run from one moment to another, both included, the oldest first."""
+    mine = (events.c.run_id == run_id, events.c.at >= since, events.c.at <= until)
+    return [_event(row) for row in connection.execute(sa.select(events).where(*mine).order_by(events.c.event_id).limit(limit))]
 
 
 def end_told_of(connection: sa.Connection, run_id: str, incarnation: str) -> Event | None:

@@ -142,7 +142,7 @@ def test_the_documentation_names_every_field_and_no_other(served, acting):
     assert {name: fields(name) ^ set(each) for name, each in shown.items()} == {name: set() for name in shown}
     own = {"capabilities", "incapable_because", "automatic_rollback", "world_size", "dropped_records", "segments", "checkpoints"}
     own |= {"incarnation", "data_modes", "data_modes_because"}
-    assert set(run) == set(summary) | own | {"alerts", "commands", "series", "proposal", "events"}
+    assert set(run) == set(summary) | own | {"alerts", "incident", "commands", "series", "proposal", "events"}
 
 
 def test_an_id_with_a_line_break_starts_no_run(served):

@@ -59,6 +59,8 @@ const json = async (method, path, options) => {
 };
 
 const run = (/** @type {string} */ id) => `/api/runs/${encodeURIComponent(id)}`;
+const incident = (/** @type {string} */ id, /** @type {string} */ incidentId) =>
+  `${run(id)}/incidents/${encodeURIComponent(incidentId)}`;
 const rule = (/** @type {string} */ id) => `/api/rules/${encodeURIComponent(id)}`;
 const backtest = (/** @type {string} */ id) => `/api/backtests/${encodeURIComponent(id)}`;
 const webhook = (/** @type {string} */ id) => `/api/webhooks/${encodeURIComponent(id)}`;
@@ -69,6 +71,7 @@ export const api = {
   me: () => json("GET", "/api/me"),
   runs: async () => (await json("GET", "/api/runs")).runs,
   run: (/** @type {string} */ id) => json("GET", run(id)),
+  alerts: async (open = false) => (await json("GET", `/api/alerts?open=${open}&limit=200`)).alerts,
   rules: async () => (await json("GET", "/api/rules")).rules,
   detectors: async () => (await json("GET", "/api/detectors")).detectors,
   addRule: (/** @type {any} */ body) => json("POST", "/api/rules", { body }),
@@ -88,7 +91,15 @@ export const api = {
     return (await ask("GET", `${backtest(id)}/logs/${log}/points?${query}`, { signal })).arrayBuffer();
   },
   cancelBacktest: (/** @type {string} */ id) => json("DELETE", backtest(id)),
-  alerts: async (open = false) => (await json("GET", `/api/alerts?open=${open}&limit=200`)).alerts,
+  incidents: async (open = false) => (await json("GET", `/api/incidents?${open ? "open=true&" : ""}limit=100`)).incidents,
+  incident: (/** @type {string} */ id, /** @type {string} */ incidentId) => json("GET", incident(id, incidentId)),
+  acknowledge: (/** @type {string} */ id, /** @type {string} */ incidentId, /** @type {string} */ note) =>
+    json("POST", `${incident(id, incidentId)}/acknowledge`, { body: note ? { note } : {} }),
+  silences: async () => (await json("GET", "/api/silences")).silences,
+  silence: (/** @type {any} */ body) => json("POST", "/api/silences", { body }),
+  endSilence: (/** @type {string} */ id) => json("DELETE", `/api/silences/${encodeURIComponent(id)}`),
+  hold: (/** @type {string} */ id, /** @type {any} */ body) => json("PUT", `${run(id)}/hold`, { body }),
+  liftHold: (/** @type {string} */ id) => json("DELETE", `${run(id)}/hold`),
   /**
    * @param {string} id @param {string} name @param {number} from @param {number} to @param {number} points
    * @param {AbortSignal} [signal]

@@ -100,11 +100,18 @@ export const stageKey = (kind, state) =>
  * The third cell: countdown first, then the active command, then what was done last.
  * @param {any} run RunDetail
  * @returns {{ busy: boolean, say: Say, what: "countdown" | "command" | "waiting" | "paused" | "last" | "none", command: any | null, event?: any }}
- * `event` is the countdown that a person cancelled, when nothing was commanded after it.
+ * `event` is the end of a countdown that a person cancelled or that was a dry run, when nothing was commanded after it.
  */
 export function doing(run) {
-  if (run.countdown)
-    return { busy: true, say: { key: `doing.countdown.${run.countdown.kind}` }, what: "countdown", command: null };
+  if (run.countdown) {
+    const dry = Boolean(run.countdown.dry_run); // it says what would be done, and nothing will be
+    return {
+      busy: !dry,
+      say: { key: `doing.countdown.${run.countdown.kind}${dry ? ".dry" : ""}` },
+      what: "countdown",
+      command: null,
+    };
+  }
   const active = run.command ?? (run.commands ?? []).find((/** @type {any} */ c) => ACTIVE.has(c.state)) ?? null;
   if (active && run.state !== "lost")
     return { busy: true, say: { key: `doing.command.${active.kind}` }, what: "command", command: active };
@@ -112,11 +119,14 @@ export function doing(run) {
   if (run.state === "paused") return { busy: false, say: { key: "doing.waiting" }, what: "paused", command: pausedBy(run) };
   if (phaseNow(run) === "holding") return { busy: true, say: { key: "doing.holding" }, what: "waiting", command: null };
   const last = (run.commands ?? [])[0] ?? null,
-    calledOff = (run.events ?? []).find((/** @type {any} */ e) => e.type === "countdown.ended" && e.data.state === "cancelled");
+    calledOff = (run.events ?? []).find((/** @type {any} */ e) => e.type === "countdown.ended" && endedInWords(e.data));
   if (calledOff && !(last && last.issued_at > calledOff.at))
     return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: "last", command: null, event: calledOff };
   return { busy: false, say: { key: endedBy(run) ?? "doing.nothing" }, what: last ? "last" : "none", command: last };
 }
+
+/** Whether a countdown's end is all that came of it: a person said no, or it was a dry run. @param {any} data */
+const endedInWords = (data) => data.state === "cancelled" || Boolean(data.dry_run && data.state === "due");
 
 /** @param {any} run @returns {string | null} */
 function endedBy(run) {

@@ -4,10 +4,11 @@
 import { ApiError, api, onSignedOut } from "./api.js";
 import { openStream } from "./stream.js";
 import { set, state, subscribe } from "./store.js";
-import { startRouter } from "./router.js";
+import { sameView, startRouter } from "./router.js";
 import { badge } from "./reducers.js";
 import { setLanguage, t } from "./i18n/index.js";
 import { alertsView } from "./views/alerts.js";
+import { incidentView } from "./views/incident.js";
 import { rulesView } from "./views/rules.js";
 import { runView } from "./views/run.js";
 import { runsView } from "./views/runs.js";
@@ -49,12 +50,7 @@ const shell = {
 
 /** @param {import("./router.js").Route} route */
 function show(route) {
-  if (
-    view &&
-    route.view === at.view &&
-    (route.view !== "run" || (at.view === "run" && at.id === route.id)) &&
-    route.view !== "signin"
-  ) {
+  if (view && sameView(route, at)) {
     at = route;
     view.moved?.(route);
     return;
@@ -67,8 +63,9 @@ function show(route) {
 
 /** @param {import("./router.js").Route} route @returns {import("./router.js").View} */
 function open(route) {
-  if (route.view === "run") return runView(main, route.id, shell);
-  if (route.view === "alerts") return alertsView(main, shell);
+  if (route.view === "run") return runView(main, route.id, shell, route.steps);
+  if (route.view === "incident") return incidentView(main, route, shell);
+  if (route.view === "alerts") return alertsView(main, route.tab, shell);
   if (route.view === "rules") return rulesView(main, route.id, shell);
   if (route.view === "webhooks") return webhooksView(main, shell);
   if (route.view === "signin") return signinView(main, route.code, shell);

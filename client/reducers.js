@@ -34,7 +34,7 @@ export const stale = (held, hinted) => Object.keys(hinted).filter((id) => !(held
 export function grade(run) {
   const worst = run.alerts?.worst ?? worstAlert(run);
   if (worst && worst.severity === "critical") return "crit";
-  if (run.state === "lost" || (worst && worst.severity === "warning")) return "warn";
+  if (run.state === "lost" || shownState(run) === "stalled" || (worst && worst.severity === "warning")) return "warn";
   return "";
 }
 
@@ -53,11 +53,14 @@ export function worstAlert(run) {
   );
 }
 
-/** Firing or recovering alerts above `info`. @param {any} run @returns {any[]} */
+/** Whether an alert concerns people: above `info`, and not of a rule on trial. @param {any} alert */
+export const isSign = (alert) => alert.severity !== "info" && !alert.trial;
+
+/** Firing or recovering alerts that concern people. @param {any} run @returns {any[]} */
 export function firing(run) {
   /** @type {any[]} */
   const list = Array.isArray(run.alerts) ? run.alerts : [];
-  return list.filter((a) => (a.state === "firing" || a.state === "recovering") && a.severity !== "info");
+  return list.filter((a) => (a.state === "firing" || a.state === "recovering") && isSign(a));
 }
 
 /**
@@ -69,10 +72,17 @@ export function troubles(run) {
   if (!ENDED.has(run.state)) return firing(run);
   return (run.alerts ?? []).filter(
     (/** @type {any} */ a) =>
-      a.severity !== "info" &&
+      isSign(a) &&
       (a.state === "resolved" ? a.closed_because === "run_ended" && a.resolved_at === run.ended_at : a.state !== "pending"),
   );
 }
+
+/**
+ * The state as its cell and its row show it: a run that is heard of and takes no step is stalled, whatever its state is.
+ * @param {any} run
+ * @returns {string}
+ */
+export const shownState = (run) => (run.stalled && run.state === "running" ? "stalled" : run.state);
 
 /** Whether a person should look at the run now. @param {any} run */
 export const needsYou = (run) => !ENDED.has(run.state) && (Boolean(run.countdown) || grade(run) !== "");
@@ -208,5 +218,5 @@ export function stepSeconds(run) {
   return latest !== null && Number.isFinite(latest) && latest > 0 ? latest : null;
 }
 
-/** The open alerts of all runs, for the badge: firing ones above info. @param {any[]} alerts */
-export const badge = (alerts) => alerts.filter((a) => OPEN.has(a.state) && a.state !== "pending" && a.severity !== "info").length;
+/** The open alerts of all runs, for the badge: firing ones that concern people. @param {any[]} alerts */
+export const badge = (alerts) => alerts.filter((a) => OPEN.has(a.state) && a.state !== "pending" && isSign(a)).length;

@@ -1,7 +1,7 @@
 /**
  * Which view an address means. Addresses hold ids only; a sign-in code lives in the fragment, which no server sees.
  *
- * @typedef {{ view: "runs" } | { view: "run", id: string } | { view: "alerts" } | { view: "rules", id: string } | { view: "webhooks" } | { view: "signin", code: string } | { view: "missing" }} Route
+ * @typedef {{ view: "runs" } | { view: "run", id: string, steps: [number, number] | null } | { view: "incident", run: string, id: string } | { view: "alerts", tab: "incidents" | "all" | "silences" } | { view: "rules", id: string } | { view: "webhooks" } | { view: "signin", code: string } | { view: "missing" }} Route
  * @typedef {{ changed: (revisions: Record<string, number>, all: boolean, webhooks: boolean, rules: boolean) => void, restyle: () => void,
  *             keys: Record<string, (event: KeyboardEvent) => void>, close: () => void, moved?: (route: Route) => void,
  *             leaving?: (route: Route, leave: () => void) => boolean }} View
@@ -18,11 +18,32 @@
 export function route(path, fragment = "") {
   const parts = path.split("/").filter(Boolean).map(decoded);
   if (parts.length === 0 || (parts.length === 1 && parts[0] === "runs")) return { view: "runs" };
-  if (parts.length === 2 && parts[0] === "runs") return { view: "run", id: parts[1] };
+  if (parts[0] === "runs" && parts.length === 2) return { view: "run", id: parts[1], steps: steps(fragment) };
+  if (parts[0] === "runs" && parts.length === 4 && parts[2] === "incidents")
+    return { view: "incident", run: parts[1], id: parts[3] };
+  if (parts[0] === "alerts" && parts.length <= 2) return alerts(parts[1] ?? "incidents");
   if (parts[0] === "rules" && parts.length <= 2) return { view: "rules", id: parts[1] ?? "" };
-  if (parts.length === 1 && (parts[0] === "alerts" || parts[0] === "webhooks")) return { view: parts[0] };
+  if (parts.length === 1 && parts[0] === "webhooks") return { view: parts[0] };
   return parts.length === 1 && parts[0] === "signin" ? { view: "signin", code: fragment.replace(/^#/, "") } : { view: "missing" };
 }
+
+/** @param {string} tab @returns {Route} */
+const alerts = (tab) =>
+  tab === "incidents" || tab === "all" || tab === "silences" ? { view: "alerts", tab } : { view: "missing" };
+
+/** The steps that a link to a run points at. @param {string} fragment @returns {[number, number] | null} */
+function steps(fragment) {
+  const found = /^#steps=(\d{1,12})-(\d{1,12})$/.exec(fragment),
+    [from, to] = [Number(found?.[1]), Number(found?.[2])];
+  return from < to ? [from, to] : null;
+}
+
+/** Whether two addresses show the same, so that the view can stay. @param {Route} a @param {Route} b */
+export const sameView = (a, b) =>
+  a.view !== "signin" && JSON.stringify({ ...a, ...inside(a) }) === JSON.stringify({ ...b, ...inside(b) });
+
+/** What a view can change of its address by itself. @param {Route} route */
+const inside = (route) => (route.view === "rules" ? { id: "" } : { steps: null });
 
 /** A part of an address; one that is not well formed stays as it is and leads nowhere. @param {string} part */
 function decoded(part) {
@@ -36,8 +57,18 @@ function decoded(part) {
 /** @param {string} id */
 export const runPath = (id) => `/runs/${encodeURIComponent(id)}`;
 
+/** @param {string} run @param {string} id */
+export const incidentPath = (run, id) => `${runPath(run)}/incidents/${encodeURIComponent(id)}`;
+
+/** The run with its charts on some steps. @param {string} run @param {[number, number]} steps */
+export const stepsPath = (run, [from, to]) =>
+  `${runPath(run)}#steps=${Math.max(0, Math.floor(from))}-${Math.ceil(Math.max(to, from + 1))}`;
+
 /** @param {string} [id] */
 export const rulePath = (id) => (id ? `/rules/${encodeURIComponent(id)}` : "/rules");
+
+/** @param {"incidents" | "all" | "silences"} tab */
+export const alertsPath = (tab) => (tab === "incidents" ? "/alerts" : `/alerts/${tab}`);
 
 /**
  * Shows the view of each address, also on back, forward and clicks on links of our own.

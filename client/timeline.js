@@ -2,7 +2,7 @@
  * What happened to a run, as marks on the step axis: alert bands, restarts and rollbacks, checkpoints, superseded stretches.
  * Pure. Every chart of a run and its lifeline draw the same marks.
  *
- * @typedef {{ from: number, firing: number | null, to: number | null, kind: "crit" | "warn" | "mute", title: string, series: string, limit: number | null, open: boolean }} Band
+ * @typedef {{ from: number, firing: number | null, to: number | null, kind: "crit" | "warn" | "mute", title: string, series: string, limit: number | null, open: boolean, trial: boolean }} Band
  * @typedef {{ step: number, cause: "restart" | "rollback", segment: number }} Line
  * @typedef {{ step: number, state: string, id: string, superseded: boolean }} Mark
  * @typedef {{ bands: Band[], lines: Line[], checkpoints: Mark[], superseded: [number, number][] }} Timeline
@@ -22,7 +22,8 @@ export function timeline(run) {
 }
 
 /**
- * Alert bands, quietest first so that the gravest is drawn on top. An alert that a rollback rewound is kept, without its colour.
+ * Alert bands, quietest first so that the gravest is drawn on top. An alert that a rollback rewound is kept, without its colour; one
+ * of a rule on trial never has any.
  * @param {any} run
  * @returns {Band[]}
  */
@@ -33,11 +34,12 @@ function bands(run) {
       from: a.onset_step,
       firing: a.firing_step,
       to: OPEN.has(a.state) ? null : endOf(a, run.segments ?? []),
-      kind: a.closed_because === "rewound" ? "mute" : (KIND[a.severity] ?? "mute"),
+      kind: a.closed_because === "rewound" || a.trial ? "mute" : (KIND[a.severity] ?? "mute"),
       title: a.title,
       series: a.series,
       limit: toNumber(a.limit),
       open: OPEN.has(a.state),
+      trial: Boolean(a.trial),
     }))
     .sort((/** @type {Band} */ a, /** @type {Band} */ b) => rank[a.kind] - rank[b.kind]);
 }
@@ -107,14 +109,15 @@ export const openOn = (all, series) =>
   all.filter((b) => b.open && b.series === series && b.kind !== "mute" && b.firing !== null).at(-1) ?? null;
 
 /**
- * The one limit worth drawing on a series: that of its newest open alert. A limit follows the data, so an old one says nothing.
+ * The one limit worth drawing on a series: that of its newest open alert. A limit follows the data, so an old one says nothing;
+ * that of a rule on trial is not drawn.
  * @param {any} run
  * @param {string} series
  * @returns {number | null}
  */
 export function limitOn(run, series) {
   const open = (run.alerts ?? []).find(
-    (/** @type {any} */ a) => a.series === series && OPEN.has(a.state) && Number.isFinite(toNumber(a.limit)),
+    (/** @type {any} */ a) => a.series === series && !a.trial && OPEN.has(a.state) && Number.isFinite(toNumber(a.limit)),
   );
   return open ? toNumber(open.limit) : null;
 }

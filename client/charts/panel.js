@@ -39,7 +39,8 @@ export function groups(names) {
 /**
  * @param {HTMLElement} host
  * @param {string} runId
- * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, pick?: (step: number) => void, table: (name: string, data: import("../series.js").Decoded) => void }} on
+ * @param {{ settings: () => { smoothing: number, robust: boolean, logY: boolean, eachRank: boolean }, look: () => Look, zoom: (from: number, to: number) => void, follow: () => void, pick?: (step: number) => void, table: (name: string, data: import("../series.js").Decoded) => void, only?: (run: any) => string[] }} on
+ * `only`: the series to draw, in one group without a heading; otherwise all of the run
  */
 export function createPanel(host, runId, on) {
   /** @type {Map<string, Figure>} */
@@ -77,7 +78,7 @@ export function createPanel(host, runId, on) {
       return old;
     }
     const made = createFigure(
-      { name, width: many <= 2 ? "w6" : "w4", short: group !== "loss", companion: COMPANIONS[name] ?? null },
+      { name, width: many <= 2 ? "w6" : "w4", short: !FIRST.includes(name), companion: COMPANIONS[name] ?? null },
       {
         zoom: on.zoom,
         smoothed: () => on.settings().smoothing > 0,
@@ -97,7 +98,8 @@ export function createPanel(host, runId, on) {
     return made;
   };
   const place = () => {
-    const wanted = groups(run.series.map((/** @type {any} */ s) => s.series));
+    /** @type {[string, string[]][]} */
+    const wanted = on.only ? [["", on.only(run)]] : groups(run.series.map((/** @type {any} */ s) => s.series));
     const key = JSON.stringify(wanted) + t("group.loss");
     if (key === drawn) return;
     drawn = key;
@@ -107,7 +109,7 @@ export function createPanel(host, runId, on) {
         h(
           "section",
           { class: "section charts", "data-key": group },
-          h("header", {}, h("h2", {}, t(`group.${group}`))),
+          group ? h("header", {}, h("h2", {}, t(`group.${group}`))) : h("h2", { class: "sr" }, t("charts")),
           h("div", { class: "grid" }),
         ),
       ),
@@ -116,7 +118,7 @@ export function createPanel(host, runId, on) {
     wanted.forEach(([group, names], i) =>
       host.children[i]
         .querySelector(".grid")
-        ?.replaceChildren(...names.map((name) => figureOf(name, names.length, group).element)),
+        ?.replaceChildren(...names.map((name) => figureOf(name, group ? names.length : besides(name, names), group).element)),
     );
   };
   /** @param {Figure} f */
@@ -218,6 +220,9 @@ export function createPanel(host, runId, on) {
   };
 }
 
+/** How many stand in a row with one of a free choice: the two that matter by themselves, the others in twos or threes. @param {string} name @param {string[]} names */
+const besides = (name, names) => (FIRST.includes(name) || names.filter((n) => !FIRST.includes(n)).length <= 2 ? 2 : 3);
+
 /** @param {any} [run] whose rollbacks say at their mark what they changed */
 export const chartWords = (run) => ({
   firstSign: t("chart.first_sign"),
@@ -225,6 +230,7 @@ export const chartWords = (run) => ({
   rollback: t("chart.rolled_back"),
   limit: t("chart.limit"),
   offScale: t("chart.off_scale"),
+  trial: t("chart.trial"),
   ranks: t("chart.of_rank"),
   colon: t("order.colon"),
   and: t("order.and"),

@@ -45,3 +45,21 @@ export function alertTitle(alert) {
   const titles = /** @type {Record<string, string>} */ (LANGUAGES[current].words.titles);
   return Object.hasOwn(titles, alert.title) ? titles[alert.title] : alert.title;
 }
+
+/** The name of a rule: those of the default pack are translated. @param {string} name */
+export function ruleName(name) {
+  const names = /** @type {Record<string, string>} */ (LANGUAGES[current].words.ruleNames);
+  return Object.hasOwn(names, name) ? names[name] : name;
+}
+
+/** Why a rule exists: what the default pack says is translated, what a person wrote is shown as written. @param {string} rule id @param {string} reason */
+export function ruleReason(rule, reason) {
+  const reasons = /** @type {Record<string, { begins: string, text: string }>} */ (LANGUAGES[current].words.ruleReasons);
+  return Object.hasOwn(reasons, rule) && reason.startsWith(reasons[rule].begins) ? reasons[rule].text : reason;
+}
+
+/** A text that the server wrote in every language of the page. @param {Record<string, string> | null | undefined} texts @param {string} [otherwise] */
+export const inLanguage = (texts, otherwise = "") => texts?.[current] || texts?.en || otherwise;
+
+/** What an alert says, in full. @param {any} alert */
+export const sentence = (alert) => inLanguage(alert.texts, alert.text ?? "");

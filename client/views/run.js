@@ -4,17 +4,20 @@ import { createLoader } from "../loader.js";
 import { decode, emptySeries, lastFinite, median } from "../series.js";
 import { lastSteps, timeline } from "../timeline.js";
 import { ACTIVE } from "../commands.js";
+import { wantsPerson } from "../incidents.js";
 import { firing, remaining, worstAlert } from "../reducers.js";
 import { createLifeline } from "../charts/lifeline.js";
 import { createPanel } from "../charts/panel.js";
 import { t } from "../i18n/index.js";
 import { band, spoken } from "../widgets/band.js";
+import { openAcknowledge } from "../widgets/acknowledge.js";
 import { alertTable } from "../widgets/alertlist.js";
 import { checkpointList } from "../widgets/checkpointlist.js";
 import { commandList } from "../widgets/commandlist.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { figures } from "../widgets/figures.js";
 import { createGiver } from "../widgets/giving.js";
+import { holdLine, openHold } from "../widgets/hold.js";
 import { createLedger } from "../widgets/ledger.js";
 import { problemLine, section } from "../widgets/parts.js";
 import { askCancel, chartControls, crumbs, dropped } from "../widgets/runparts.js";
@@ -28,15 +31,18 @@ import { set, state } from "../store.js";
  * @param {HTMLElement} host
  * @param {string} id
  * @param {import("../router.js").Shell} shell
+ * @param {[number, number] | null} [steps] that the link to it pointed at
  * @returns {View}
  */
-export function runView(host, id, shell) {
+export function runView(host, id, shell, steps = null) {
   /** @type {any} */ let run = null;
   /** @type {any} */ let problem = null;
   let receivedAt = 0,
     said = "",
     shouted = "";
-  /** @type {import("../charts/panel.js").Look} */ let look = { kind: "whole" };
+  /** @type {import("../charts/panel.js").Look} */ let look = steps
+    ? { kind: "fixed", from: steps[0], to: steps[1] }
+    : { kind: "whole" };
   /** @type {import("../series.js").Decoded} */ let hill = emptySeries("train/loss");
   let hillStep = -1;
   const parts = ["top", "life", "bar", "middle", "controls", "charts", "lists", "ledger"].map((name) =>
@@ -72,7 +78,7 @@ export function runView(host, id, shell) {
     const step = run.step ?? 0,
       worst = worstAlert(run),
       target =
-        run.countdown?.target_step ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
+        (run.countdown?.dry_run ? null : run.countdown?.target_step) ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
     const total = Math.max(run.total_steps ?? 0, step, ...run.checkpoints.map((/** @type {any} */ c) => c.step), 1);
     lifeline.show({
       total,
@@ -95,6 +101,7 @@ export function runView(host, id, shell) {
       seconds = panel.figures.get("perf/step_seconds")?.data;
     drawBar();
     patch(middle, [
+      holdLine(run, new Date()),
       dropped(run),
       figures(
         run,
@@ -106,7 +113,7 @@ export function runView(host, id, shell) {
     drawLife();
     patch(lists, [
       section("checkpoints", t("checkpoints"), h("span", { class: "quiet" }, t("checkpoints.about")), checkpointList(run)),
-      section("alerts", t("alerts"), null, alertTable(run.alerts)),
+      section("alerts", t("alerts"), null, alertTable(run.alerts, { segments: run.segments })),
       section("commands", t("commands"), h("span", { class: "quiet" }, t("commands.about")), commandList(run)),
       run.segments.length > 1 &&
         section("segments", t("segments"), h("span", { class: "quiet" }, t("segments.about")), segmentTable(run)),
@@ -174,6 +181,14 @@ export function runView(host, id, shell) {
     now: () => loader.attempt(() => api.countdownNow(id)),
     "cancel-countdown": () => loader.attempt(() => api.cancelCountdown(id)),
     "cancel-command": (/** @type {HTMLElement} */ target) => loader.attempt(() => api.cancelCommand(id, target.dataset.id ?? "")),
+    acknowledge: () => {
+      if (wantsPerson(run?.incident)) openAcknowledge(run.incident, () => void loader.load());
+    },
+    hold: (/** @type {HTMLElement} */ target) => {
+      target.closest("details")?.removeAttribute("open");
+      openHold(run, () => void loader.load());
+    },
+    lift: () => loader.attempt(() => api.liftHold(id)),
     whole: () => setLook({ kind: "whole" }),
     last: () => setLook({ kind: "last", steps: span() }),
     "log-y": () => change({ logY: !state.logY }),
@@ -211,6 +226,7 @@ export function runView(host, id, shell) {
       r: () => giver.give("rollback"),
       s: () => giver.give("stop"),
       c: () => askCancel(run, acts["cancel-countdown"]),
+      a: acts.acknowledge,
       0: acts.whole,
       1: acts.last,
       l: acts["log-y"],

@@ -3,6 +3,7 @@ import { api } from "../api.js";
 import { createLoader } from "../loader.js";
 import { ENDED, filterRuns, grade, needsYou, remaining } from "../reducers.js";
 import { runPath } from "../router.js";
+import { openAcknowledge } from "../widgets/acknowledge.js";
 import { t } from "../i18n/index.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { copy, problemLine } from "../widgets/parts.js";
@@ -15,6 +16,7 @@ import { SNIPPET, empty, filters, listing, strip } from "../widgets/runtable.js"
  */
 export function runsView(host, shell) {
   /** @type {any[] | null} */ let runs = null;
+  /** @type {any[]} */ let incidents = [];
   /** @type {any} */ let problem = null;
   let filter = "all",
     text = "",
@@ -31,7 +33,7 @@ export function runsView(host, shell) {
     patch(host, [
       h("h1", { class: "sr" }, t("nav.runs")),
       problemLine(problem),
-      runs !== null && strip(all, left),
+      runs !== null && strip(all, left, incidents),
       runs !== null && filters(all, filter, find),
       runs !== null && all.length === 0 ? empty() : runs !== null && listing(filterRuns(all, filter, text), left, all.length, at),
     ]);
@@ -43,7 +45,7 @@ export function runsView(host, shell) {
   };
   const loader = createLoader(
     async () => {
-      runs = await api.runs();
+      [runs, incidents] = await Promise.all([api.runs(), api.incidents(true)]);
       receivedAt = Date.now();
       held = new Set(runs?.map((run) => `${run.run_id}@${run.revision}`));
     },
@@ -70,6 +72,10 @@ export function runsView(host, shell) {
       draw();
     },
     "cancel-countdown": (target) => void loader.attempt(() => api.cancelCountdown(target.dataset.id ?? "")),
+    acknowledge: (target) => {
+      const incident = incidents.find((i) => i.incident_id === target.dataset.id);
+      if (incident) openAcknowledge(incident, () => void loader.load());
+    },
     row: (target, event) => {
       if (!(/** @type {Element} */ (event.target).closest("a, button"))) shell.go(runPath(target.dataset.id ?? ""));
     },

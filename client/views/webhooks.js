@@ -54,6 +54,7 @@ export function webhooksView(host, shell) {
         name: fields.get("name"),
         url: fields.get("url"),
         minimum_severity: fields.get("minimum_severity"),
+        language: fields.get("language"),
       });
       badForm = null;
       shown = made.webhook_id;
@@ -69,7 +70,7 @@ export function webhooksView(host, shell) {
       hook = field.dataset.hook;
     if (!hook) return;
     void loader.attempt(() =>
-      api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { minimum_severity: field.value }),
+      api.changeWebhook(hook, field.type === "checkbox" ? { enabled: field.checked } : { [field.name]: field.value }),
     );
   };
   host.addEventListener("submit", submit);

@@ -4,8 +4,10 @@
  */
 import { clipping, mayCommand, offered, rateFactor, reasons } from "../commands.js";
 import { norm, number } from "../format.js";
+import { ENDED } from "../reducers.js";
 import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
+import { holdButton } from "./hold.js";
 import { glyph, icon } from "./icons.js";
 
 const ASKS = new Set(["set_learning_rate_factor", "set_max_grad_norm"]); // open a dialog that shows the value
@@ -22,12 +24,14 @@ export function actionBar(run, now) {
     off = reasons(run, kinds);
   const where = (/** @type {Kind} */ kind) => off.findIndex((group) => group.kinds.includes(kind));
   const one = (/** @type {Kind} */ kind, more = "", id = "why") => button(run, kind, { group: where(kind), id, more, now });
-  const [first, rest] = [kinds.slice(0, 2), kinds.slice(2)];
+  const [first, rest] = [kinds.slice(0, 2), kinds.slice(2)],
+    holdable = !ENDED.has(run.state) && !run.hold; // while it holds, the line above the figures has the way out
   return h(
     "div",
     { class: "bar actionbar" },
     first.map((kind) => one(kind)),
     rest.map((kind) => one(kind, "hide-phone")),
+    holdable && holdButton(false),
     h(
       "details",
       { class: "menu up", "data-key": "more" },
@@ -36,6 +40,7 @@ export function actionBar(run, now) {
         "div",
         { class: "sheet" },
         rest.map((kind) => one(kind, "", "why-more")),
+        holdable && holdButton(true),
         whys(off, rest, kinds, "why-more"),
       ),
     ),

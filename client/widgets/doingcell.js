@@ -80,7 +80,9 @@ function doingText(run, state, now) {
   if (state.event)
     return dots([
       held,
-      t(state.event.data.dry_run ? "band.dry_run" : "band.called_off", { said: state.event.data.outcome }),
+      state.event.data.dry_run && state.event.data.state === "due"
+        ? t(`band.dry_run.${state.event.data.kind}`, { step: state.event.data.target_step ?? "" })
+        : t("band.called_off", { said: state.event.data.outcome }),
       moment(new Date(state.event.at), now, { words: timeWords() }),
     ]);
   if (!command) return held || t("band.none_yet");

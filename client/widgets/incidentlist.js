@@ -3,7 +3,7 @@ import { firedAt, isOpen, sorted } from "../incidents.js";
 import { incidentPath, runPath } from "../router.js";
 import { alertTitle, t } from "../i18n/index.js";
 import { h } from "./dom.js";
-import { incidentStanding, incidentState, table, th, when } from "./parts.js";
+import { incidentState, silenced, table, th, when } from "./parts.js";
 
 /** @param {any[]} incidents @param {Date} now */
 export function incidentList(incidents, now) {
@@ -53,7 +53,7 @@ const row = (i, now) =>
       "td",
       { class: "c-title" },
       h("a", { class: "name", href: incidentPath(i.run_id, i.incident_id) }, alertTitle(i)),
-      h("span", { class: "quiet" }, t("incident.number", { number: i.number })),
+      h("span", { class: "quiet" }, t("incident.number", { number: i.number }), " \u00b7 ", t(`severity.${i.severity}`)),
     ),
     h("td", { class: "c-run" }, h("a", { href: runPath(i.run_id) }, i.run_name)),
     h("td", { class: "num c-step" }, h("span", { class: "on-phone quiet" }, t("label.step"), " "), firedAt(i)),
@@ -67,7 +67,8 @@ const row = (i, now) =>
     h(
       "td",
       { class: "soft c-taken" },
-      incidentStanding(i, now) || h("span", { class: "quiet" }, "\u2013"),
+      i.acknowledged_by || h("span", { class: "quiet hide-phone" }, "\u2013"),
+      i.silenced_until && h("span", { class: "reason" }, silenced(i, now)),
       i.note && h("span", { class: "reason" }, `\u201c${i.note}\u201d`),
     ),
     h(

@@ -11,6 +11,7 @@ const KEYS = /** @type {[string, string[]][]} */ ([
   ["rollback", ["r"]],
   ["stop", ["s"]],
   ["cancel", ["c"]],
+  ["acknowledge", ["a"]],
   ["range", ["0", "1"]],
   ["log", ["l"]],
   ["smoothing", ["[", "]"]],

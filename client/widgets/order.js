@@ -184,7 +184,7 @@ const otherLine = (command) =>
 
 /** The line that an open dialog shows while an automatic action counts down. @param {any} run @param {number} left */
 function countdownLine(run, left) {
-  if (!run.countdown) return null;
+  if (!run.countdown || run.countdown.dry_run) return null;
   const [before, after] = t(`dialog.countdown.${run.countdown.kind}`, {
     step: run.countdown.target_step ?? "",
     clock: "{clock}",

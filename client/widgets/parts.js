@@ -1,6 +1,7 @@
 /** Small parts that several views share: states, verdicts, severities, meters, problems, copying. */
 import { alertTitle, t, timeWords } from "../i18n/index.js";
 import { moment, norm, number, since } from "../format.js";
+import { againAfter } from "../incidents.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 
@@ -17,10 +18,35 @@ const SHAPES = /** @type {Record<string, string>} */ ({ critical: "firing", warn
 export const severityBadge = (severity, text, more = "") =>
   h("span", { class: `badge ${TONES[severity] ?? "mute"} ${more}`.trim() }, glyph(SHAPES[severity] ?? "info"), text);
 
+/** What of an alert is not as usual: its rule is on trial, or it fires once more after a rollback. @param {any} alert @param {any[] | null} [segments] */
+export function alertMarks(alert, segments = null) {
+  const again = againAfter(alert, segments);
+  return [
+    alert.trial && h("span", { class: "badge open" }, glyph("flask"), t("alert.trial")),
+    again !== null && h("span", { class: "badge mute" }, glyph("back"), t("alert.again", { rollback: again })),
+  ];
+}
+
+/** How an incident stands. @param {any} incident */
+export function incidentState(incident) {
+  if (incident.state === "triggered") return severityBadge(incident.severity, t("incident.triggered"));
+  if (incident.state === "acknowledged")
+    return h("span", { class: "badge busy" }, glyph("person"), t("incident.state.acknowledged"));
+  const quiet = incident.closed_because && incident.closed_because !== "recovered";
+  return h(
+    "span",
+    { class: quiet ? "badge mute" : "badge good" },
+    glyph("finished"),
+    t(`closed.${incident.closed_because ?? "recovered"}`),
+  );
+}
+
 /** How an alert stands. @param {any} alert */
 export function alertState(alert) {
-  if (alert.state === "firing") return severityBadge(alert.severity, t("alert.firing"));
-  if (alert.state === "pending") return h("span", { class: "badge warn" }, glyph("pending"), t("alert.pending"));
+  const quiet = alert.trial ? "info" : alert.severity;
+  if (alert.state === "firing") return severityBadge(quiet, t("alert.firing"));
+  if (alert.state === "pending")
+    return h("span", { class: alert.trial ? "badge mute" : "badge warn" }, glyph("pending"), t("alert.pending"));
   if (alert.state === "recovering") return h("span", { class: "badge mute" }, t("alert.recovering"));
   return h(
     "span",
@@ -45,6 +71,23 @@ export function by(command, run) {
   const fired = run.alerts.find((/** @type {any} */ a) => a.rule_id === rule);
   return t("by.rule", { rule: fired ? alertTitle(fired) : rule });
 }
+
+/** The parts that there are, with dots between. @param {(import("./dom.js").Child)[]} parts */
+export const dots = (parts) =>
+  parts.filter((p) => p !== null && p !== undefined && p !== false && p !== "").flatMap((p, i) => (i ? [" \u00b7 ", p] : [p]));
+
+/** Until when nobody is told of an incident. @param {any} incident @param {Date} now */
+export const silenced = (incident, now) =>
+  t("incident.silenced", { time: moment(new Date(incident.silenced_until), now, { words: timeWords() }) });
+
+/** Who has taken an incident on, and until when nobody is told of it. @param {any} incident @param {Date} now @returns {string} */
+export const incidentStanding = (incident, now) =>
+  [
+    incident.acknowledged_by && t("incident.acknowledged", { who: incident.acknowledged_by }),
+    incident.silenced_until && silenced(incident, now),
+  ]
+    .filter(Boolean)
+    .join(" \u00b7 ");
 
 /** @param {number} share 0 to 1 @param {string} [kind] @param {Record<string, any>} [props] */
 export const meter = (share, kind = "", props = {}) =>

@@ -1,11 +1,11 @@
 /** The editor of one rule: what it says, its fields, what is to be known of it, and the bar that saves it. */
 import { edits, fields } from "../rules.js";
-import { t } from "../i18n/index.js";
+import { ruleReason, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { between, when } from "./parts.js";
 import { ruleField, seriesNames } from "./rulefields.js";
-import { fieldLabel, mainSettings, ruleName, ruleReason, sentence, wrongText } from "./rulewords.js";
+import { fieldLabel, mainSettings, ruleName, sentence, wrongText } from "./rulewords.js";
 
 /**
  * @typedef {NonNullable<ReturnType<typeof import("../rulebook.js").current>>} Current
@@ -39,7 +39,7 @@ export function ruleEditor(now, form, unfolded) {
     more.length > 0 && fold("more", t("rules.more", { count: more.length }), more, form, unfolded.more ?? false),
     form.draft.reason &&
       !now.isNew &&
-      h("p", { class: "why", "data-key": "why" }, t("rules.why", { reason: ruleReason(form.draft.reason) })),
+      h("p", { class: "why", "data-key": "why" }, t("rules.why", { reason: ruleReason(now.id, form.draft.reason) })),
     !now.isNew && words(form, unfolded.words ?? false),
     seriesNames(form.series),
   );

@@ -1,7 +1,7 @@
 /** A rule in words: the name of its condition and fields, the sentence it makes, what is wrong with it. */
 import { ABSENCE, detectorOf, pieces, settingsOf } from "../rules.js";
 import { duration } from "../format.js";
-import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { ruleName as nameOf, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 
 /** @typedef {import("../rules.js").Draft} Draft */
@@ -21,10 +21,7 @@ export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 export const detectorName = (kind) => known(`detector.${kind}`, capital(kind.replaceAll("_", " ")));
 
 /** A rule's name as the reader's language has it: those of the default pack are translated. @param {{ rule_id: string, name: string }} rule */
-export const ruleName = (rule) => alertTitle({ title: rule.name });
-
-/** Why a rule exists, in the reader's language where it is the default's own reason. @param {string} reason */
-export const ruleReason = (reason) => reason;
+export const ruleName = (rule) => nameOf(rule.name);
 
 /** What stands above a field. @param {string} field @param {Draft} draft @param {Detector[]} detectors */
 export function fieldLabel(field, draft, detectors) {

@@ -1,6 +1,7 @@
 /** Parts of the run page: where you are, the chart controls, and the question before a cancelled countdown. */
 import { MOST_LINES } from "../charts/ranks.js";
 import { setting } from "../commands.js";
+import { incidentPath } from "../router.js";
 import { state } from "../store.js";
 import { t } from "../i18n/index.js";
 import { isDialogOpen, openDialog } from "./dialog.js";
@@ -31,6 +32,12 @@ export function crumbs(run) {
       ` \u00b7 ${run.integration}`,
       run.world_size > 1 && ` \u00b7 ${t("crumbs.ranks", { ranks: run.world_size })}`,
     ),
+    run.incident &&
+      h(
+        "span",
+        { class: "end hide-phone" },
+        h("a", { class: "btn bare small", href: incidentPath(run.run_id, run.incident.incident_id) }, t("incident.open")),
+      ),
   );
 }
 
@@ -78,7 +85,7 @@ export function chartControls(look, steps, ranks) {
 
 /** The key asks before it cancels; the button beside the clock does not. @param {any} run @param {() => void} cancel */
 export function askCancel(run, cancel) {
-  if (!run?.countdown || isDialogOpen()) return;
+  if (!run?.countdown || run.countdown.dry_run || isDialogOpen()) return;
   const dialog = openDialog({ narrow: true, label: t(`act.cancel.${run.countdown.kind}`) });
   dialog.draw([
     h("div", { class: "top" }, h("div", {}, h("h2", {}, t("cancel.title")), h("p", {}, t("cancel.intro")))),

@@ -1,6 +1,7 @@
 /** The run list's parts: the strip of what needs you, the filters, the table. */
 import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow, reasonOf } from "../reducers.js";
+import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow, reasonOf, shownState } from "../reducers.js";
+import { wantsPerson } from "../incidents.js";
 import { runPath } from "../router.js";
 import { spark } from "../charts/spark.js";
 import { alertTitle, say, t, timeWords } from "../i18n/index.js";
@@ -13,8 +14,11 @@ const THREE = 3; // lines in the strip; the rest is a count
 export const SNIPPET =
   "from trainer_agent.hf import guarded_train\n\ntrainer = Trainer(model=model, args=args, ...)\nguarded_train(trainer)";
 
-/** What needs you, at most three lines; one calm line when nothing does. @param {any[]} runs @param {(run: any) => number} left */
-export function strip(runs, left) {
+/**
+ * What needs you, at most three lines; one calm line when nothing does.
+ * @param {any[]} runs @param {(run: any) => number} left @param {any[]} incidents the open ones
+ */
+export function strip(runs, left, incidents) {
   const wanting = runs.filter(needsYou).sort((a, b) => Number(grade(b) === "crit") - Number(grade(a) === "crit"));
   const live = runs.filter((run) => !ENDED.has(run.state)).length;
   if (wanting.length === 0) {
@@ -35,7 +39,13 @@ export function strip(runs, left) {
   return h(
     "section",
     { class: "card", "data-key": "strip", "aria-label": t("runs.needs") },
-    wanting.slice(0, THREE).map((run) => attention(run, left)),
+    wanting.slice(0, THREE).map((run) =>
+      attention(
+        run,
+        left,
+        incidents.find((i) => i.run_id === run.run_id),
+      ),
+    ),
     wanting.length > THREE &&
       h(
         "div",
@@ -49,16 +59,18 @@ export function strip(runs, left) {
   );
 }
 
-/** @param {any} run @param {(run: any) => number} left */
-function attention(run, left) {
+/** @param {any} run @param {(run: any) => number} left @param {any | undefined} incident */
+function attention(run, left, incident) {
   const worst = run.alerts.worst,
     grave = grade(run) === "crit";
   const badge =
     run.state === "lost"
       ? h("span", { class: "badge warn" }, glyph("lost"), t("state.lost"))
-      : worst
-        ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "")
-        : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
+      : !worst && shownState(run) === "stalled"
+        ? h("span", { class: "badge warn" }, glyph("stalled"), t("state.stalled"))
+        : worst
+          ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "")
+          : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
   const fired = worst?.firing_step ?? worst?.onset_step,
     sign = worst && t(fired === worst.onset_step ? "runs.sign.same" : "runs.sign", { step: fired, first: worst.onset_step });
   return h(
@@ -70,7 +82,9 @@ function attention(run, left) {
       { class: "what" },
       h("b", {}, run.name),
       " ",
-      h("span", { class: "soft" }, run.state === "lost" ? why(run, new Date()) : sign),
+      h("span", { class: "soft" }, run.state === "lost" || shownState(run) === "stalled" ? why(run, new Date()) : sign),
+      incident?.acknowledged_by &&
+        h("span", { class: "soft" }, " \u00b7 ", t("incident.acknowledged", { who: incident.acknowledged_by })),
       run.countdown && h("p", {}, countdownWords(run.countdown, left(run))),
     ),
     h(
@@ -79,20 +93,24 @@ function attention(run, left) {
       h("a", { class: grave ? "btn primary" : "btn", href: runPath(run.run_id) }, t("act.open")),
       " ",
       run.countdown &&
+        !run.countdown.dry_run &&
         h(
           "button",
           { class: "btn", "data-act": "cancel-countdown", "data-id": run.run_id },
           t(`act.cancel.${run.countdown.kind}`),
         ),
+      wantsPerson(incident) &&
+        h("button", { class: "btn bare", "data-act": "acknowledge", "data-id": incident.incident_id }, t("act.acknowledge")),
     ),
   );
 }
 
 /** @param {any} countdown @param {number} left */
 function countdownWords(countdown, left) {
-  const [before, after] = t(`runs.countdown.${countdown.kind}`, { step: countdown.target_step ?? "", clock: "{clock}" }).split(
-    "{clock}",
-  );
+  const [before, after] = t(`runs.countdown.${countdown.kind}${countdown.dry_run ? ".dry" : ""}`, {
+    step: countdown.target_step ?? "",
+    clock: "{clock}",
+  }).split("{clock}");
   return [before, h("b", { class: "nowrap accent" }, digits(left)), after];
 }
 
@@ -173,7 +191,9 @@ function row(run, left) {
     norm = latest(run, "train/grad_norm"),
     scale = latest(run, "amp/loss_scale");
   const odd = (/** @type {number | null} */ v) => (v !== null && !Number.isFinite(v) ? " crit strong" : "");
-  const reason = run.countdown ? t(`runs.reason.${run.countdown.kind}`, { clock: digits(left(run)) }) : why(run, now);
+  const reason = run.countdown
+    ? t(`runs.reason.${run.countdown.kind}${run.countdown.dry_run ? ".dry" : ""}`, { clock: digits(left(run)) })
+    : why(run, now);
   const tags = [run.project, run.attributes?.precision].filter(Boolean);
   return h(
     "tr",
@@ -193,7 +213,7 @@ function row(run, left) {
         tags.map((tag) => h("span", { class: "tag" }, tag)),
       ),
     ),
-    h("td", { class: "c-state" }, runState(run.state), reason && h("span", { class: "reason", title: reason }, reason)),
+    h("td", { class: "c-state" }, runState(shownState(run)), reason && h("span", { class: "reason", title: reason }, reason)),
     h("td", { class: "c-prog" }, progress(run, tone, now)),
     h(
       "td",
@@ -216,8 +236,12 @@ function row(run, left) {
 
 /** Why the run is in its state; a lost one says for how long. @param {any} run @param {Date} now */
 const why = (run, now) =>
+  (shownState(run) === "stalled"
+    ? t("runs.stalled", { span: shortSpan((now.getTime() - Date.parse(run.stalled.since)) / 1000, timeWords()) })
+    : "") ||
   (phaseNow(run) === "holding" ? t("phase.holding") : "") ||
   say(reasonOf(run)) ||
+  (run.hold && !ENDED.has(run.state) ? t("runs.held") : "") ||
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
     : "");

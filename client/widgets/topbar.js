@@ -3,6 +3,9 @@ import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { brand, icon, themeIcon } from "./icons.js";
 
+/** Views that lie below another. */
+const UNDER = /** @type {Record<string, string>} */ ({ run: "runs", incident: "alerts" });
+
 /** @param {import("../store.js").State} state @param {string} view */
 export function topBar(state, view) {
   const other = state.language === "zh" ? { name: "English", tag: "en" } : { name: "\u4e2d\u6587", tag: "zh-CN" };
@@ -15,7 +18,7 @@ export function topBar(state, view) {
     ].map(([name, href]) =>
       h(
         "a",
-        { href, "aria-current": name === view || (name === "runs" && view === "run") ? "page" : null },
+        { href, "aria-current": name === view || name === UNDER[view] ? "page" : null },
         t(`nav.${name}`),
         name === "alerts" && state.firing > 0 && h("span", { class: "count crit" }, state.firing),
       ),

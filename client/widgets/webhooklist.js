@@ -1,12 +1,20 @@
 /** Parts of the webhooks page: the form, the endpoints, what was sent to one, its secret and its end. */
 import { duration } from "../format.js";
-import { t, timeWords } from "../i18n/index.js";
+import { LANGUAGES, language, t, timeWords } from "../i18n/index.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
 import { between, copy, table, th, when } from "./parts.js";
 
 const SEVERITIES = ["info", "warning", "critical"];
+
+/** In which language the messages are. @param {string} chosen @param {Record<string, string>} props */
+const languages = (chosen, props) =>
+  h(
+    "select",
+    { class: "input", name: "language", ...props },
+    Object.entries(LANGUAGES).map(([id, { name, tag }]) => h("option", { value: id, selected: id === chosen, lang: tag }, name)),
+  );
 
 /** @param {any} bad */
 export function addForm(bad) {
@@ -33,7 +41,7 @@ export function addForm(bad) {
     ),
     h(
       "div",
-      { class: "field c3 wide" },
+      { class: "field c2 wide" },
       h("label", { for: "hook-url" }, t("webhooks.url")),
       h("input", {
         class: bad ? "input mono bad" : "input mono",
@@ -48,6 +56,12 @@ export function addForm(bad) {
       bad && h("span", { class: "hint bad", id: "hook-bad", role: "alert" }, bad.detail, bad.fix && between(bad.detail), bad.fix),
     ),
     h("div", { class: "field c1" }, h("label", { for: "hook-severity" }, t("webhooks.from")), severity),
+    h(
+      "div",
+      { class: "field c1" },
+      h("label", { for: "hook-language" }, t("webhooks.language")),
+      languages(language(), { id: "hook-language" }),
+    ),
     h(
       "div",
       { class: "field c1" },
@@ -71,9 +85,22 @@ export function listing(hooks, shown) {
         {},
         h(
           "select",
-          { class: "input", "data-hook": hook.webhook_id, "aria-label": `${t("webhooks.from")} ${hook.name}` },
+          {
+            class: "input",
+            name: "minimum_severity",
+            "data-hook": hook.webhook_id,
+            "aria-label": `${t("webhooks.from")} ${hook.name}`,
+          },
           SEVERITIES.map((s) => h("option", { value: s, selected: s === hook.minimum_severity }, t(`severity.${s}`))),
         ),
+      ),
+      h(
+        "td",
+        {},
+        languages(hook.language ?? "en", {
+          "data-hook": hook.webhook_id,
+          "aria-label": `${t("webhooks.language")} ${hook.name}`,
+        }),
       ),
       h(
         "td",
@@ -123,6 +150,7 @@ export function listing(hooks, shown) {
         th(t("col.name")),
         th(t("webhooks.url")),
         th(t("webhooks.from")),
+        th(t("webhooks.language")),
         th(t("webhooks.enabled")),
         th(t("webhooks.last")),
         th(t("webhooks.secret")),

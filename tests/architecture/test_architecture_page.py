@@ -17,6 +17,10 @@ PURE = (
     "segments.js",
     "checkpoints.js",
     "samples.js",
+    "incidents.js",
+    "history.js",
+    "silences.js",
+    "terms.js",
 )
 RANK = {"views": 0, "widgets": 1, "charts": 1}
 """A folder may import from its own and from those with a higher number; files beside them are lower still, `main.js` on top."""

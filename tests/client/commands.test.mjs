@@ -11,19 +11,7 @@ import {
   reasons,
   stageKey,
 } from "../../client/commands.js";
-
-const run = (more) => ({
-  state: "running",
-  alerts: [],
-  commands: [],
-  checkpoints: [],
-  capabilities: ["stop", "rollback"],
-  incapable_because: "",
-  command: null,
-  countdown: null,
-  proposal: { target: "c3", passed_over: [], first_sign_step: null },
-  ...more,
-});
+import { run } from "./kit.mjs";
 
 test("a countdown comes before a command, a command before what was done last", () => {
   const command = { kind: "stop", state: "delivered" };
@@ -37,6 +25,15 @@ test("a countdown comes before a command, a command before what was done last", 
   assert.equal(doing(run({ events: [cancelled] })).event, cancelled);
   assert.equal(doing(run({ events: [cancelled], commands: [after] })).event, undefined);
   assert.equal(doing(run({ state: "stopped", commands: [{ kind: "stop", state: "succeeded" }] })).say.key, "doing.stopped");
+});
+
+test("a dry run says what would be done and does nothing, and so does its end", () => {
+  const dry = doing(run({ countdown: { kind: "rollback", dry_run: true } }));
+  assert.deepEqual([dry.say.key, dry.busy], ["doing.countdown.rollback.dry", false]);
+  const ended = (state, dry_run) => ({ type: "countdown.ended", at: "2026-01-01T10:00:00Z", data: { state, dry_run } });
+  const due = ended("due", true);
+  assert.equal(doing(run({ events: [due] })).event, due);
+  assert.equal(doing(run({ events: [ended("due", false)] })).event, undefined, "its command speaks");
 });
 
 test("a phase from before the segment began is not claimed", () => {

@@ -11,30 +11,11 @@ import {
   needsYou,
   reasonOf,
   remaining,
+  shownState,
   stale,
   stepSeconds,
 } from "../../client/reducers.js";
-
-const alert = (more) => ({
-  severity: "critical",
-  state: "firing",
-  title: "Loss is NaN",
-  onset_step: 5000,
-  firing_step: 5024,
-  ...more,
-});
-const run = (more) => ({
-  state: "running",
-  alerts: [],
-  commands: [],
-  checkpoints: [],
-  capabilities: ["stop", "rollback"],
-  incapable_because: "",
-  command: null,
-  countdown: null,
-  proposal: { target: "c3", passed_over: [], first_sign_step: null },
-  ...more,
-});
+import { alert, run } from "./kit.mjs";
 
 test("the live state is away from the first error until the next hello", () => {
   assert.deepEqual(
@@ -118,6 +99,28 @@ test("the end is foretold from the steps of this segment, or not at all", () => 
   assert.equal(endsAt(known, now).toISOString(), "2026-04-02T12:03:20.000Z");
   assert.equal(endsAt(run({ step: null, total_steps: 10 }), now), null);
   assert.equal(stepSeconds(run({ latest: { "perf/step_seconds": { value: "NaN" } } })), null);
+});
+
+test("an alert of a rule on trial concerns nobody: neither Health, nor the badge, nor the list of what needs you", () => {
+  const trial = alert({ trial: true });
+  assert.equal(health(run({ alerts: [trial] })).say.key, "health.healthy");
+  assert.equal(needsYou(run({ alerts: [trial] })), false);
+  assert.equal(badge([trial]), 0);
+  const both = health(run({ alerts: [trial, alert({ severity: "warning", title: "Grad norm spikes" })] }));
+  assert.deepEqual([both.say, both.count], ["Grad norm spikes", 1]);
+  const over = alert({ trial: true, state: "resolved", closed_because: "run_ended", resolved_at: "x" });
+  assert.equal(health(run({ state: "stopped", ended_at: "x", alerts: [over] })).say.key, "health.healthy");
+});
+
+test("a run that is heard of and takes no step is stalled and needs a person; a paused or ended one is not", () => {
+  const stalled = { since: "2026-01-01T00:00:00Z", limit_seconds: 600 };
+  assert.equal(shownState(run({ stalled })), "stalled");
+  assert.equal(needsYou(run({ stalled })), true);
+  assert.deepEqual(
+    ["paused", "lost", "finished"].map((state) => shownState(run({ state, stalled }))),
+    ["paused", "lost", "finished"],
+  );
+  assert.equal(shownState(run({ stalled: null })), "running");
 });
 
 test("the badge counts firing alerts above info", () => {

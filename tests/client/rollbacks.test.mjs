@@ -1,19 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
 import { choices, lacking, modes, orderBody, orderSentence, parseSamples, positive, proposed } from "../../client/rollbacks.js";
-
-const run = (more) => ({
-  state: "running",
-  alerts: [],
-  commands: [],
-  checkpoints: [],
-  capabilities: ["stop", "rollback"],
-  incapable_because: "",
-  command: null,
-  countdown: null,
-  proposal: { target: "c3", passed_over: [], first_sign_step: null },
-  ...more,
-});
+import { run } from "./kit.mjs";
 
 test("the proposed checkpoint is marked; passed-over, superseded and unsound ones cannot be chosen", () => {
   const listed = choices(
@@ -112,7 +100,10 @@ test("clipping is proposed only where it is known to be off; the learning rate s
 });
 
 test("a factor that was taken back is proposed as 1, and the one chosen then is sent", () => {
-  const segments = [{ segment: 1, attributes: { learning_rate_factor: 0.5 } }, { segment: 2, attributes: {} }];
+  const segments = [
+    { segment: 1, attributes: { learning_rate_factor: 0.5 } },
+    { segment: 2, attributes: {} },
+  ];
   const back = ready({ segments });
   assert.equal(proposed(back).factor, "1");
   assert.equal(orderBody(back, { ...proposed(back), factor: "0.5" }).learning_rate_factor, 0.5);

@@ -1,21 +1,10 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
+import { alert as known } from "./kit.mjs";
 import { lastSteps, limitOn, openOn, superseded, timeline, window } from "../../client/timeline.js";
 
 const segment = (n, from, last, cause = n ? "rollback" : "start") => ({ segment: n, from_step: from, last_step: last, cause });
-const alert = (more) => ({
-  alert_id: "a",
-  title: "Loss is NaN",
-  severity: "critical",
-  series: "train/loss",
-  state: "firing",
-  onset_step: 10,
-  firing_step: 12,
-  resolved_step: null,
-  closed_because: null,
-  limit: null,
-  ...more,
-});
+const alert = (more) => known({ onset_step: 10, firing_step: 12, ...more });
 
 test("what a later segment started over is superseded, merged and clipped to its own segment", () => {
   assert.deepEqual(superseded([segment(0, 0, 4640), segment(1, 4500, 5030), segment(2, 4750, 5212)]), [
@@ -43,6 +32,14 @@ test("an open alert's band has no end, a rewound one keeps its place and loses i
       ["crit", null, true],
     ],
   );
+});
+
+test("an alert of a rule on trial has its band without colour, no edge on a card and no limit line", () => {
+  const trial = alert({ trial: true, limit: 10 });
+  const [band] = timeline({ alerts: [trial] }).bands;
+  assert.deepEqual([band.kind, band.trial, band.open], ["mute", true, true]);
+  assert.equal(openOn([band], "train/loss"), null);
+  assert.equal(limitOn({ alerts: [trial] }, "train/loss"), null);
 });
 
 test("an alert closed by a rollback or by the end held until its segment was left", () => {

@@ -35,6 +35,7 @@ class SpokenAgent:
     data_modes: tuple[DataMode, ...] = tuple(DataMode)
     data_modes_because: str = ""
     attributes: dict = field(default_factory=dict)
+    project: str = "e2e"
     incarnation: str = field(default_factory=lambda: f"life-{uuid.uuid4().hex[:8]}")
     segment: int = 1
     step: int = 0
@@ -45,7 +46,7 @@ class SpokenAgent:
         start = RunStart(
             self.run_id,
             self.incarnation,
-            "e2e",
+            self.project,
             self.run_id,
             total_steps=1000,
             capabilities=tuple(CommandKind),

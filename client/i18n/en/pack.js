@@ -1,0 +1,2 @@
+/** The default pack is written in English. */
+export default { ruleNames: {}, ruleReasons: {} };

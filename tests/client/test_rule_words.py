@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import sync_playwright
+from test_pure_modules import chromium, node
 
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.detectors import DETECTORS
-from tests.client.test_pure_modules import node
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("en", "zh")
@@ -17,14 +19,41 @@ LANGUAGES = ("en", "zh")
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def words(request):
-    """A dictionary of the page, as its own modules make it; read as text where there is no node to run them."""
-    program, language = node(), request.param
-    if program is None:
-        pytest.fail("node is missing: the dictionaries are modules")
-    script = f"import(process.argv[1]).then((m) => process.stdout.write(JSON.stringify(m.default)))"
+    """A dictionary of the page, as its own modules make it: by node, or by Chromium where there is none."""
+    program = node()
+    return by_chromium(request.param) if program is None else by_node(program, request.param)
+
+
+def by_node(program, language):
+    script = "import(process.argv[1]).then((m) => process.stdout.write(JSON.stringify(m.default)))"
     address = (ROOT / f"client/i18n/{language}.js").as_uri()
     done = subprocess.run([program, "-e", script, address], capture_output=True, text=True, check=True, timeout=30)
     return json.loads(done.stdout)
+
+
+def by_chromium(language):
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-background-networking"])
+        page = browser.new_page()
+        page.route("http://client.test/**", _fulfill)
+        page.goto("http://client.test/")
+        words = page.evaluate(f"import('/client/i18n/{language}.js').then((m) => m.default)")
+        browser.close()
+    return words
+
+
+def _fulfill(route):
+    path = urlsplit(route.request.url).path
+    if path == "/":
+        route.fulfill(body="<!doctype html>", content_type="text/html")
+    else:
+        route.fulfill(path=ROOT / path.lstrip("/"))
+
+
+def test_either_way_of_reading_a_dictionary_gives_the_same():
+    program = node()
+    if program is not None:
+        assert by_chromium("zh") == by_node(program, "zh")
 
 
 def test_every_condition_has_a_name_a_sentence_and_a_label_for_each_setting(words):

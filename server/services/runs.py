@@ -168,7 +168,7 @@ def advance(
         values["heard_at"] = now
     has_moved = outcome.status.state is not run.state
     if has_moved:
-        values |= _entered(outcome.status.state, reason, now)
+        values |= _entered(run, outcome.status.state, reason, now)
     store.update(connection, run.run_id, values)
     run = replace(run, **values)
     if outcome.event is not None:
@@ -179,12 +179,14 @@ def advance(
     return run
 
 
-def _entered(state: RunState, reason: str, now: datetime) -> dict[str, Any]:
+def _entered(run: Run, state: RunState, reason: str, now: datetime) -> dict[str, Any]:
     """What else is different of a run that has just come into `state`: why it is there, and that it does nothing any more.
 
-    Whatever it does now, it is watched from now: a step that it did not make while nobody heard of it is not missed.
+    Whatever it does now, it is watched from now: a step that it did not make while nobody heard of it is not missed. One that
+    was stalled before is so still.
     """
-    entered: dict[str, Any] = {"state_reason": reason, "phase_since": now}
+    is_stalled = run.pace is not None and run.pace["is_stalled"]
+    entered: dict[str, Any] = {"state_reason": reason} | ({} if is_stalled else {"phase_since": now})
     return entered | ({"ended_at": now, "phase": None} if state in domain.ENDED else {"ended_at": None})
 
 

@@ -20,8 +20,9 @@ from statistics import median
 from types import MappingProxyType
 from typing import Final
 
+from server.domain import runs
 from server.domain.points import Point
-from server.domain.runs import ENDED, LOST_AFTER
+from server.domain.runs import ENDED
 from trainer_agent.wire.vocabulary import Phase, RunState
 
 from .base import DetectorKind, Setting, Settings, Verdict
@@ -83,7 +84,7 @@ def step(state: AbsenceState, point: Point, settings: Settings) -> tuple[Absence
 def lost(pulse: Pulse, settings: Settings, now: datetime) -> Verdict:
     """Whether nothing is heard of a run that has not ended."""
     del settings
-    silent, limit = (now - pulse.heard_at).total_seconds(), LOST_AFTER.total_seconds()
+    silent, limit = (now - pulse.heard_at).total_seconds(), runs.LOST_AFTER.total_seconds()
     known = {RunState.LOST: True, RunState.RUNNING: False, RunState.PAUSED: False}
     return Verdict(known.get(pulse.state), silent, limit)
 

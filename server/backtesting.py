@@ -34,7 +34,7 @@ MOST_JOBS = 3
 MOST_PROCESSES = max(1, min(4, (os.cpu_count() or 2) - 1))
 TICK_SECONDS = 1.0
 TELL_SECONDS = 0.5
-IDLE_SECONDS = 20.0
+IDLE_SECONDS = 60.0
 TASK_SECONDS = 300.0
 """One run takes a minute at the very most; what takes longer hangs."""
 MOST_DEATHS = 5
@@ -95,7 +95,9 @@ class Backtesting:
         return [slot.process.pid for slot in self._slots]
 
     def start(self) -> None:
-        """Begin."""
+        """Begin. Nobody else is over a SQLite file: what another process had begun is taken up at once."""
+        if self._url.startswith("sqlite"):
+            self._submit(lambda connection: backtests.take_over(connection, self._now()))
         self._thread.start()
 
     def wake(self) -> None:

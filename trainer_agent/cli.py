@@ -4,6 +4,7 @@
     lossguard spool [DIR]                   lists what waits on disk under DIR
     lossguard sync [DIR]                    sends it; exit code 1 when something is left
     lossguard ledger [DIR] ...              shows which samples went into which steps (see `cli_ledger`)
+    lossguard backtest [LOG...] ...         says what alert rules would have made of runs and logs (see `cli_backtest`)
 
 Exit code 2: the request itself was not usable.
 """
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from . import cli_ledger
+from . import cli_backtest, cli_ledger
 from .backlog import Leftover
 from .config import Config, check_token, check_url, is_loopback, save_login
 from .errors import LossGuardError, NotASpool, SpoolInUse
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     for command in (spool, sync):
         command.add_argument("directory", nargs="?", default=".", type=Path, help="output folder of a run, or one above")
     cli_ledger.add_to(commands)
+    cli_backtest.add_to(commands)
     return parser
 
 

@@ -10,7 +10,6 @@ after a newer one had begun are judged here in their place, and so are points of
 Points are counted N; columns are sequences of shape (N,).
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,7 +19,8 @@ from trainer_agent.wire.vocabulary import AlertState, SegmentCause
 
 from . import episodes, watching
 from .alerts import Alert, AlertStatus, CloseReason
-from .judging import Change, Judging, Key, Post
+from .detectors import DETECTORS
+from .judging import ALL_RANKS, Change, Failure, Judging, Key, Post, replayed
 from .points import Point
 from .rules import AlertRule
 from .watching import Watch
@@ -64,19 +64,27 @@ class Recording:
     world_size: int = 1
 
 
-def episodes_of(recording: Recording, rules: Iterable[AlertRule], now: datetime) -> tuple[Alert, ...]:
-    """Every episode that fired, in the order of firing. `now` stands in for times that cannot be right."""
-    replayed = _Replayed(recording, tuple(rules), now)
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What came of it: every episode that fired, in the order of firing, and the rules that could not judge a point."""
+
+    alerts: tuple[Alert, ...]
+    failures: tuple[Failure, ...] = ()
+
+
+def replay(recording: Recording, rules: Iterable[AlertRule], now: datetime) -> Replayed:
+    """Judge a recording. `now` stands in for times that cannot be right."""
+    again = _Replaying(recording, tuple(rules), now)
     by_segment: dict[int, list[StoredColumn]] = {segment: [] for segment in (*recording.segments, *recording.ends)}
     for column in recording.columns:
         by_segment.setdefault(column.segment, []).append(column)
     for segment, columns in sorted(by_segment.items()):
-        replayed.begin(segment)
+        again.begin(segment)
         for point in points_in(columns):
-            replayed.judge(point)
+            again.judge(point)
         if segment in recording.ends:
-            replayed.end(recording.ends[segment])
-    return tuple(alert for alert in replayed.alerts.values() if alert.firing_step is not None)
+            again.end(recording.ends[segment])
+    return Replayed(tuple(alert for alert in again.alerts.values() if alert.firing_step is not None), again.failures)
 
 
 def points_in(columns: Iterable[StoredColumn]) -> Iterator[Point]:
@@ -98,13 +106,12 @@ def _rows(column: StoredColumn) -> Iterator[_Row]:
         yield life, seq, rank, series, step, time, value, segment
 
 
-class _Replayed:
+class _Replaying:
     """The rules at their posts on all ranks, and the episodes so far."""
 
     def __init__(self, recording: Recording, rules: tuple[AlertRule, ...], now: datetime) -> None:
         self._recording, self._rules, self._now = recording, rules, now
         self._judgings: dict[int, Judging] = {}
-        self._history = History(recording.columns)
         self.alerts: dict[str, Alert] = {}
         """By id, in the order in which they began or fired."""
         self._open: dict[str, Alert] = {}
@@ -124,6 +131,12 @@ class _Replayed:
             made.share(other)
             break
         return made
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """Of each rule that has failed the first, on whatever rank."""
+        found = {rule_id: each for judging in self._judgings.values() for rule_id, each in judging.failures.items()}
+        return tuple(found.values())
 
     def _posts(self) -> Sequence[Post]:
         return next((judging.posts for judging in self._judgings.values()), ())
@@ -168,28 +181,44 @@ class _Replayed:
         if begun is None:
             return
         self._close_rewound(segment, begun.from_step)
-        for post in self._posts():
-            if post.segment < segment:
-                post.take(self._rewound(post.rule, post.key, segment, begun.from_step, begun.cause))
+        behind = [post for post in self._posts() if post.segment < segment]
+        for rank in sorted({post.key[2] for post in behind}):
+            mine = [post for post in behind if post.key[2] == rank]
+            judging = self._judged_again(mine, rank, segment, begun.from_step)
+            for post in mine:
+                post.take(self._as_rewound(post, judging, segment, begun.cause))
 
     def _stand(self, rule: AlertRule, key: Key, point: Point) -> Watch:
-        if not any(post.key == key for post in self._posts()):
+        post = next((each for each in self._posts() if each.key == key), None)
+        if post is None:
             return watching.fresh(rule, point.segment)
         self._close_rewound(point.segment, point.step - 1)
-        return self._rewound(rule, key, point.segment, point.step - 1, None)
+        judging = self._judged_again([post], key[2], point.segment, point.step - 1)
+        return self._as_rewound(post, judging, point.segment, None)
 
     def _close_rewound(self, segment: int, from_step: int) -> None:
         for alert in list(self._open.values()):
             if alert.segment < segment and alert.onset_step > from_step:
                 self._cut_off(alert, CloseReason.REWOUND, None)
 
-    def _rewound(self, rule: AlertRule, key: Key, segment: int, from_step: int, cause: SegmentCause | None) -> Watch:
-        """The rule as it stands at the start of `segment`, from the effective curve up to `from_step`."""
-        rule_id, series, rank = key
-        points = self._history.recent(series, rank, segment, from_step, self._recording.segments)
+    def _judged_again(self, posts: Sequence[Post], rank: int, segment: int, from_step: int) -> Judging:
+        """The rules of these posts where the points that `segment` has left standing bring them."""
+        run, rules = self._recording, {post.rule.rule_id: post.rule for post in posts}
+        names = {post.key[1] for post in posts}
+        names |= {name for rule in rules.values() for name in DETECTORS[rule.detector].companions}
+        mine = (column for column in run.columns if column.series in names and rank in {column.rank, ALL_RANKS})
+        points = kept_points(mine, run.segments, segment, from_step)
+        causes = {number: begun.cause for number, begun in run.segments.items()}
+        return replayed(run.run_id, rank, rules.values(), points, causes, ranks=run.world_size)
+
+    def _as_rewound(self, post: Post, judging: Judging, segment: int, cause: SegmentCause | None) -> Watch:
+        """Where the rule of a post stands at the start of `segment`. The episode that the segment leaves open goes on."""
+        rule_id, series, rank = post.key
+        again = judging.post(post.key)
+        watch = watching.fresh(post.rule, segment) if again is None else watching.begun(post.rule, again.watch, segment, cause)
         mine = (alert for alert in self._open.values() if alert.rule_id == rule_id)
         still_open = next((alert for alert in mine if (alert.series, alert.rank) == (series, rank)), None)
-        watch = watching.replay(rule, points, segment, still_open, cause)
+        watch = replace(watch, status=watching.kept(watch.status, still_open))
         state = watch.status.state
         if still_open is not None and state is not None and state is not still_open.state:
             self._keep(replace(still_open, state=state))
@@ -203,44 +232,37 @@ class _Replayed:
             post.take(replace(post.watch, status=AlertStatus()))
 
 
-class History:
-    """The effective curve of each series and rank at the start of a segment, out of the columns of the earlier ones."""
+def kept_points(
+    columns: Iterable[StoredColumn], segments: Mapping[int, SegmentBegun], before_segment: int, up_to_step: int
+) -> Iterator[Point]:
+    """The points that segment `before_segment`, which goes on at `up_to_step`, has left standing, in the order of judging.
 
-    def __init__(self, columns: Iterable[StoredColumn]) -> None:
-        self._columns: dict[tuple[str, int], list[StoredColumn]] = {}
-        self._resolved: dict[tuple[str, int, int], tuple[list[int], list[Point]]] = {}
-        for column in columns:
-            self._columns.setdefault((column.series, column.rank), []).append(column)
+    Of each series and rank the last `watching.REPLAYED_POINTS`.
+    """
+    left: dict[tuple[str, int], int] = {}
+    kept: dict[int, list[StoredColumn]] = {}
+    for column in sorted(columns, key=lambda each: (each.segment, each.life), reverse=True):
+        room = left.get((column.series, column.rank), watching.REPLAYED_POINTS)
+        if column.segment >= before_segment or not room:
+            continue
+        later = (begun.from_step for number, begun in segments.items() if column.segment < number < before_segment)
+        part = _cut(column, min([up_to_step, *later]), room)
+        left[column.series, column.rank] = room - len(part.step)
+        kept.setdefault(column.segment, []).append(part)
+    for _, parts in sorted(kept.items()):
+        yield from points_in(parts)
 
-    def recent(
-        self, series: str, rank: int, before_segment: int, up_to_step: int, segments: Mapping[int, SegmentBegun]
-    ) -> list[Point]:
-        """The last points, oldest first, of the curve that segment `before_segment` goes on from at `up_to_step`."""
-        found: list[Point] = []
-        limit = up_to_step
-        told = {column.segment for column in self._columns.get((series, rank), ())}
-        for segment in sorted(told | set(segments), reverse=True):
-            if segment >= before_segment:
-                continue
-            if segment in told:
-                steps, points = self._of_segment(series, rank, segment)
-                end = bisect_right(steps, limit)
-                found += points[max(0, end - watching.REPLAYED_POINTS) : end]
-            if segment in segments:
-                limit = min(limit, segments[segment].from_step)
-        found.sort(key=lambda point: (point.step, point.segment))
-        return found[-watching.REPLAYED_POINTS :]
 
-    def of_segment(self, series: str, rank: int, segment: int) -> list[Point]:
-        """The points of a segment by step, one a step: the one written last."""
-        return self._of_segment(series, rank, segment)[1]
+def _cut(column: StoredColumn, up_to_step: int, most: int) -> StoredColumn:
+    """The last `most` points of a column up to a step."""
+    places = [at for at, step in enumerate(column.step) if step <= up_to_step][-most:]
+    if len(places) == len(column.step):
+        return column
+    seq, step, time, value = ([row[at] for at in places] for row in (column.seq, column.step, column.time, column.value))
+    return replace(column, seq=seq, step=step, time=time, value=value)
 
-    def _of_segment(self, series: str, rank: int, segment: int) -> tuple[list[int], list[Point]]:
-        """Steps and points."""
-        known = self._resolved.get((series, rank, segment))
-        if known is None:
-            mine = sorted((c for c in self._columns[series, rank] if c.segment == segment), key=lambda c: c.life)
-            by_step = {point.step: point for column in mine for point in points_in([column])}
-            steps = sorted(by_step)
-            known = self._resolved[series, rank, segment] = steps, [by_step[step] for step in steps]
-        return known
+
+def by_step(columns: Iterable[StoredColumn]) -> list[Point]:
+    """The points of one series, rank and segment by step, one a step: the one written last."""
+    found = {point.step: point for column in sorted(columns, key=lambda each: each.life) for point in points_in([column])}
+    return [found[step] for step in sorted(found)]

@@ -8,7 +8,7 @@ from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
 
 from .alerts import Alert
-from .backtest import History, Recording, episodes_of
+from .backtest import Recording, by_step, replay
 from .backtest_verdicts import Ended, LossCurve, Outcome, Row, Verdict, counted, outcome, verdict
 from .rules import AlertRule
 
@@ -60,7 +60,7 @@ class RunReport:
     verdict_before: Verdict | None = None
     episodes_before: int | None = None
     problem: str = ""
-    """Why it could not be judged."""
+    """Why it, or a part of it, could not be judged."""
     series: tuple[str, ...] = field(default=())
     """What can be drawn of a log. Empty for a stored run, whose page knows."""
 
@@ -103,10 +103,11 @@ def report(
     """Judge a run by the rules, and say what that is worth."""
     curves = loss_curves(recording)
     found = outcome(ended, curves)
-    alerts = episodes_of(recording, question.rules, now)
+    replayed = replay(recording, question.rules, now)
+    alerts = replayed.alerts
     counting = counted(alerts, of_one_rule=question.of_one_rule)
     reached, lead = verdict(found, counting, curves)
-    before = None if question.before is None else episodes_of(recording, (question.before,), now)
+    before = None if question.before is None else replay(recording, (question.before,), now).alerts
     return RunReport(
         run_id=recording.run_id if log is None else None,
         log=log,
@@ -124,6 +125,9 @@ def report(
         episodes_total=len(alerts),
         verdict_before=None if before is None else verdict(found, before, curves)[0],
         episodes_before=None if before is None else len(before),
+        problem="; ".join(
+            f"the rule {each.rule.name} judges no more from step {each.point.step} on: {each.text}" for each in replayed.failures
+        ),
         series=tuple(sorted({column.series for column in recording.columns})) if log is not None else (),
     )
 
@@ -136,10 +140,9 @@ def not_judged(why: str, *, name: str, run_id: str | None = None, project: str =
 def loss_curves(recording: Recording) -> list[LossCurve]:
     """The loss of each segment of rank 0, in the order of the segments."""
     mine = [column for column in recording.columns if column.series == series.LOSS and column.rank == 0]
-    history = History(mine)
     curves = []
     for segment in sorted({column.segment for column in mine}):
-        points = history.of_segment(series.LOSS, 0, segment)
+        points = by_step(column for column in mine if column.segment == segment)
         curves.append(LossCurve(segment, [point.step for point in points], [point.value for point in points]))
     return curves
 

@@ -113,6 +113,11 @@ def take(connection: Connection, worker: str, now: datetime) -> Backtest | None:
     return None
 
 
+def take_over(connection: Connection, now: datetime) -> None:
+    """The only server process of a database has just started: whoever worked on a job is gone."""
+    store.orphan(connection, now - 2 * domain.DIED_AFTER)
+
+
 def end(
     connection: Connection,
     backtest_id: str,

@@ -86,6 +86,11 @@ def _free(died_before: datetime) -> sa.ColumnElement[bool]:
     return sa.or_(_c.state == BacktestState.QUEUED.value, orphaned)
 
 
+def orphan(connection: sa.Connection, long_ago: datetime) -> None:
+    """Take every running job from the server process that has it: that one is known to be gone."""
+    connection.execute(sa.update(backtests).where(_c.state == BacktestState.RUNNING.value).values(heard_at=long_ago))
+
+
 def save(connection: sa.Connection, backtest_id: str, worker: str, values: dict[str, Any]) -> bool:
     """Change a running job that `worker` still has; False when it has not: it was cancelled, or taken up by another."""
     mine = (_c.backtest_id == backtest_id, _c.taken_by == worker, _c.state == BacktestState.RUNNING.value)

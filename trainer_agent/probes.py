@@ -23,7 +23,9 @@ import torch
 
 from .guard import StepFacts
 from .landing import Far, Flight, Landing, far
+from .model_calls import count_tokens, loss_of
 from .own_hooks import ClosedHook, OwnHook
+from .own_time import OwnTime
 from .wire import series
 
 _SCALE_AFTER = "scale_after"
@@ -92,6 +94,7 @@ class Probes:
         self._from_forward = from_forward
         self._clock = clock
         self._mark = clock()
+        self._own = OwnTime(clock)
         self._hooks: list[Any] = []
         self._looking: list[Any] = []
         self._scaler: Any = None
@@ -117,8 +120,13 @@ class Probes:
         """Whether a loss was found, which is not so where a trainer computes it outside the model and nobody hands it in."""
         return self._has_seen_loss
 
-    def attach(self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True) -> None:
-        """Sets the hooks. `look_inside=False` for a model that is compiled, or will be, where that cannot be seen of it."""
+    def attach(
+        self, model: torch.nn.Module, optimizer: Any, *, look_inside: bool = True, is_one_of_several: bool = False
+    ) -> None:
+        """Sets the hooks. `look_inside=False` for a model that is compiled, or will be, where that cannot be seen of it.
+
+        `is_one_of_several`: this is a rank among others, so its own time is a series.
+        """
         self.detach()
         is_open = look_inside and not _is_compiled(model)
         scaler = getattr(optimizer, "scaler", None)
@@ -133,6 +141,8 @@ class Probes:
             model.register_forward_pre_hook(kind(self._safe(self._before_forward)), with_kwargs=True),
             model.register_forward_hook(kind(self._safe(self._after_forward)), with_kwargs=True),
         ]
+        if is_one_of_several:
+            self._own.attach(model, kind)
         if self.precision is None and is_open:
             inside = list(model.modules())[1:] or [model]
             look = OwnHook(self._safe(self._look))
@@ -154,6 +164,7 @@ class Probes:
         for hook in (*self._hooks, *self._looking):
             hook.remove()
         self._hooks, self._looking = [], []
+        self._own.detach()
 
     def take_loss(self, loss: torch.Tensor) -> None:
         """The loss of one micro-batch as it went into the gradient, any shape."""
@@ -178,12 +189,19 @@ class Probes:
     def restart_clock(self) -> None:
         """The time until now, spent on saving or evaluating, is not the next step's."""
         self._mark = self._clock()
+        self._own.free()
+
+    def free(self) -> None:
+        """The step is over on all ranks, and each goes on by itself."""
+        self._own.free()
 
     def end_step(self, step: int) -> list[Reading]:
         """Closes the step and gives those that can be read without waiting, oldest first."""
         gathered, self._now = self._now, _Step()
         seconds, self._mark = self._clock() - self._mark, self._clock()
         known = {series.STEP_SECONDS: seconds}
+        if (own := self._own.take()) is not None:
+            known[series.OWN_SECONDS] = own
         if gathered.tokens and seconds > 0:
             known[series.TOKENS_PER_SECOND] = gathered.tokens / seconds
         flight = Flight()
@@ -249,13 +267,13 @@ class Probes:
 
     def _before_forward(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if module.training:
-            self._now.tokens += _count_tokens(args, kwargs)
+            self._now.tokens += count_tokens(args, kwargs)
 
     def _after_forward(self, module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         del args
         if self._looking:  # no module inside was called: what is seen from outside has to do
             self._look(module, ())
-        loss = _loss_of(output) if module.training and self._from_forward else None
+        loss = loss_of(output) if module.training and self._from_forward else None
         if loss is not None:
             self._add(loss, is_mean=kwargs.get("num_items_in_batch") is None)
 
@@ -319,20 +337,3 @@ def _is_spread(value: object) -> bool:
 def _is_compiled(model: torch.nn.Module) -> bool:
     """Whether the model or something in it is compiled."""
     return any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in model.modules())
-
-
-def _count_tokens(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    ids = kwargs.get("input_ids", args[0] if args else None)
-    if isinstance(ids, torch.Tensor) and not ids.is_floating_point():
-        return ids.numel()
-    embedded = kwargs.get("inputs_embeds")
-    return embedded.shape[0] * embedded.shape[1] if isinstance(embedded, torch.Tensor) and embedded.ndim == 3 else 0
-
-
-def _loss_of(output: Any) -> torch.Tensor | None:
-    """The loss of a model's output, found as the Trainer finds it."""
-    if isinstance(output, Mapping):
-        loss = output.get("loss")
-    else:
-        loss = output[0] if isinstance(output, tuple | list) and output else getattr(output, "loss", None)
-    return loss if isinstance(loss, torch.Tensor) and loss.numel() else None

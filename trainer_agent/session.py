@@ -152,7 +152,8 @@ class Session:
 
         `look_inside`: see `Probes.attach`.
         """
-        self.probes.attach(model, optimizer if scaler_of is None else scaler_of, look_inside=look_inside)
+        scaler_of, several = optimizer if scaler_of is None else scaler_of, not self._ranks.is_alone
+        self.probes.attach(model, scaler_of, look_inside=look_inside, is_one_of_several=several)
         self._in_force.rate.attach(optimizer)
 
     def know_tokenizer(self, tokenizer: object) -> None:
@@ -216,6 +217,7 @@ class Session:
         if decision.act is not Act.GO_ON:  # what a GPU still has of these steps belongs to this segment
             self._take(self.probes.drain())
         self._saves.all_have_saved()
+        self.probes.free()
         return decision
 
     def _has_waited(self) -> None:

@@ -90,7 +90,7 @@ class Book(TrainerCallback):
         gate = wanted.get("gate_every")
         if gate and self.rank == 0 and (step - 1) % gate == 0:
             Path(wanted["gate"]).write_text("hung" if (step - 1) // gate % 4 in {1, 2} else "open")
-        time.sleep(wanted.get("step_seconds", 0.0))
+        time.sleep(wanted.get("step_seconds", 0.0) + (wanted["slow"][1] if wanted.get("slow", [None])[0] == self.rank else 0.0))
 
     def on_save(self, args, state, control, **kwargs):
         """Where each rank has a folder of its own, rank 0's holds this rank's random state from step 10 on all the same."""

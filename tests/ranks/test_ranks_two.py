@@ -1,6 +1,7 @@
 """Two ranks under torchrun, several trainings one after the other in the same processes; the last one is killed."""
 
 import json
+import statistics
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ TRAININGS = (
     {"name": f"bare-{RUN}", "bare": True, "policy": {"agree_every": 4}, **SLEEPY, "save_strategy": "epoch", "rows": 24},
     {"name": f"skip-{RUN}", **SLEEPY},
     {"name": f"folders-{RUN}", "apart": True, **SLEEPY},
+    {"name": f"slow-{RUN}", "steps": 130, "slow": [1, 0.05], "save_strategy": "no"},
     {"name": f"late-{RUN}", **SLEEPY, "steps": 60, "limit_seconds": 1.0, "late": [1, 6, 3.0]},
     {"name": f"kill-{RUN}", **SLEEPY, "kill": [1, 12]},
 )
@@ -99,6 +101,18 @@ def test_a_rollback_is_refused_where_a_rank_does_not_see_the_checkpoint(ranks_si
     assert stopped["state"] == "succeeded"
     steps = check_same_steps(pair, name)
     assert steps == list(range(1, stopped["step"] + 1)), "the refused rollback left the training as it was"
+
+
+def test_a_slow_rank_is_named_though_all_ranks_take_as_long_over_a_step(ranks_site: Site, pair: Torchrun):
+    name = f"slow-{RUN}"
+    check_same_steps(pair, name)
+    ranks_site.ended(name)
+    alerts = ranks_site.api.get("/api/alerts").raise_for_status().json()["alerts"]
+    (found,) = [each for each in alerts if (each["run_id"], each["rule_id"]) == (name, "rank-straggles")]
+    assert (found["evidence"]["rank"], found["evidence"]["ranks"], found["severity"]) == (1, 2, "info")
+    assert found["value"] >= 0.05
+    steps = [statistics.median(p["value"] for p in ranks_site.points(name, "perf/step_seconds", rank=rank)) for rank in (0, 1)]
+    assert max(steps) < 1.3 * min(steps), "the whole step tells nothing of it"
 
 
 def test_a_rank_that_comes_too_late_leaves_the_training_watched_and_no_longer_told(ranks_site: Site, pair: Torchrun):

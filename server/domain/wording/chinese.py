@@ -66,7 +66,8 @@ def _zero(f: Facts) -> str:
 
 
 def _loss_scale(f: Facts) -> str:
-    return f"{f.series} 已降到 {number(f.value)}，下限 {number(f.limit)}"
+    start = f"从 {number(f.evidence['maximum'])} " if f.has("maximum") else ""
+    return f"{f.series} 已{start}降到 {number(f.value)}，下限 {number(f.limit)}"
 
 
 def _skip_streak(f: Facts) -> str:
@@ -74,24 +75,32 @@ def _skip_streak(f: Facts) -> str:
 
 
 def _skip_share(f: Facts) -> str:
-    most = "" if f.limit is None else f"，上限 {share(f.limit)}"
-    return f"最近的优化步有 {share(f.value)} 被损失缩放器跳过（{f.series}）{most}"
+    skips, window, part = (f.evidence.get(name) for name in ("skips", "window", "share"))
+    long = "" if part is None else f"，较长时间内占 {share(part)}"
+    return f"最近 {number(window)} 个优化步中有 {number(skips)} 个被损失缩放器跳过（{f.series}）{long}"
 
 
 def _discontinuity(f: Facts) -> str:
-    return f"恢复训练后 {f.series} 为 {number(f.value)}，上限 {number(f.limit)}"
+    level, expected, limit = number(f.evidence.get("level")), number(f.evidence.get("expected")), number(f.limit)
+    return f"恢复训练后 {f.series} 约为 {level}，按之前的走势应为 {expected}，限值 {limit}"
 
 
 def _slowdown(f: Facts) -> str:
-    return f"{f.series} 为 {quantity(f.value, f.series)}，限值 {quantity(f.limit, f.series)}"
+    level, usual, limit = (quantity(each, f.series) for each in (f.evidence.get("level"), f.evidence.get("usual"), f.limit))
+    points = number(f.evidence.get("points"))
+    return f"{f.series} 已连续 {points} 个点约为 {level}，之前为 {usual}，限值 {limit}"
 
 
 def _creep(f: Facts) -> str:
-    return f"{f.series} 持续增长：{quantity(f.value, f.series)}，限值 {quantity(f.limit, f.series)}"
+    start, level = (quantity(f.evidence.get(name), f.series) for name in ("start", "level"))
+    left = f"；照此速度再过 {number(f.evidence['left'], 2)} 个点就会用尽" if f.has("left") else ""
+    return f"{f.series} 持续增长：在 {number(f.evidence.get('points'))} 个点内从 {start} 增至 {level}{left}"
 
 
 def _straggler(f: Facts) -> str:
-    return f"有一个进程的 {f.series} 为 {quantity(f.value, f.series)}，上限 {quantity(f.limit, f.series)}"
+    mine, others, limit = (quantity(each, f.series) for each in (f.value, f.evidence.get("others"), f.limit))
+    who = f"进程 {number(f.evidence.get('rank'))}"
+    return f"{who} 自身用时 {mine}（{f.series}），其他进程为 {others}，上限 {limit}"
 
 
 def _lost(f: Facts) -> str:

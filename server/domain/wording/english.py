@@ -70,7 +70,8 @@ def _zero(f: Facts) -> str:
 
 
 def _loss_scale(f: Facts) -> str:
-    return f"{f.series} has fallen to {number(f.value)}, limit {number(f.limit)}"
+    start = f" from {number(f.evidence['maximum'])}" if f.has("maximum") else ""
+    return f"{f.series} has fallen{start} to {number(f.value)}, limit {number(f.limit)}"
 
 
 def _skip_streak(f: Facts) -> str:
@@ -78,24 +79,32 @@ def _skip_streak(f: Facts) -> str:
 
 
 def _skip_share(f: Facts) -> str:
-    most = "" if f.limit is None else f", limit {share(f.limit)}"
-    return f"{share(f.value)} of the last optimizer steps were skipped by the loss scaler ({f.series}){most}"
+    skips, window, part = (f.evidence.get(name) for name in ("skips", "window", "share"))
+    long = "" if part is None else f", {share(part)} in the long run"
+    return f"{number(skips)} of the last {number(window)} optimizer steps were skipped by the loss scaler ({f.series}){long}"
 
 
 def _discontinuity(f: Facts) -> str:
-    return f"{f.series} is {number(f.value)} after the run was taken up again, limit {number(f.limit)}"
+    level, expected, limit = number(f.evidence.get("level")), number(f.evidence.get("expected")), number(f.limit)
+    return f"{f.series} is about {level} after the run was taken up again, where {expected} was expected, limit {limit}"
 
 
 def _slowdown(f: Facts) -> str:
-    return f"{f.series} is {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+    level, usual, limit = (quantity(each, f.series) for each in (f.evidence.get("level"), f.evidence.get("usual"), f.limit))
+    points = number(f.evidence.get("points"))
+    return f"{f.series} has been about {level} for {points} points, against {usual} before, limit {limit}"
 
 
 def _creep(f: Facts) -> str:
-    return f"{f.series} keeps growing: {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+    start, level = (quantity(f.evidence.get(name), f.series) for name in ("start", "level"))
+    left = f"; at this pace it is used up in {number(f.evidence['left'], 2)} points" if f.has("left") else ""
+    return f"{f.series} keeps growing: from {start} to {level} within {number(f.evidence.get('points'))} points{left}"
 
 
 def _straggler(f: Facts) -> str:
-    return f"{f.series} of one rank is {quantity(f.value, f.series)}, limit {quantity(f.limit, f.series)}"
+    mine, others, limit = (quantity(each, f.series) for each in (f.value, f.evidence.get("others"), f.limit))
+    who = f"rank {number(f.evidence.get('rank'))}"
+    return f"{who} takes {mine} by itself ({f.series}), against {others} on the other ranks, limit {limit}"
 
 
 def _lost(f: Facts) -> str:

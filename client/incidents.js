@@ -44,6 +44,26 @@ export const alertsOf = (incident) =>
       a.alert_id.localeCompare(b.alert_id),
   );
 
+/**
+ * The alert that speaks for all: one that a rule has acted on, of those the gravest, of those the earliest. Null without alerts.
+ * @param {any} incident with its timeline, where it is known
+ */
+export function speakerOf(incident) {
+  const acted = new Set(
+    (incident.timeline ?? [])
+      .filter((/** @type {any} */ e) => e.type === "countdown.started")
+      .map((/** @type {any} */ e) => e.data?.alert_id),
+  );
+  return (
+    [...(incident.alerts ?? [])].sort(
+      (a, b) =>
+        Number(acted.has(b.alert_id)) - Number(acted.has(a.alert_id)) ||
+        WEIGHT[b.severity] - WEIGHT[a.severity] ||
+        a.onset_step - b.onset_step,
+    )[0] ?? null
+  );
+}
+
 /** The step at which the worst of it fired, where a link to the run leads. @param {any} incident @returns {number} */
 export function firedAt(incident) {
   const worst = [...(incident.alerts ?? [])].sort(

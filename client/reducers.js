@@ -199,7 +199,7 @@ export const remaining = (countdown, receivedAt, now) => Math.max(0, countdown.r
  */
 export function endsAt(run, now) {
   const left = (run.total_steps ?? NaN) - (run.step ?? NaN);
-  if (run.state !== "running" || phaseNow(run) === "holding" || !(left > 0)) return null;
+  if (shownState(run) !== "running" || phaseNow(run) === "holding" || !(left > 0)) return null;
   const seconds = stepSeconds(run);
   return seconds === null ? null : new Date(now.getTime() + left * seconds * 1000);
 }

@@ -59,7 +59,7 @@ export function incidentView(host, which, shell) {
       below,
       h(
         "div",
-        { class: "cols side" },
+        { class: "story" },
         h("div", {}, alertItems(incident, run), checkpointsNear(incident, run)),
         h("aside", { class: "section" }, timelineOf(incident, run)),
       ),
@@ -82,7 +82,8 @@ export function incidentView(host, which, shell) {
       const [found, detail] = await Promise.all([api.incident(which.run, which.id), api.run(which.run)]);
       if (loader.closed) return;
       incident = found;
-      run = { ...detail, alerts: found.alerts }; // its own alerts, and no others, are what the charts tell of
+      // Its own alerts, and no others, are what the charts tell of; the timeline has the words of all.
+      run = { ...detail, alerts: found.alerts, other_alerts: detail.alerts };
       draw();
       await panel.update(run);
     },

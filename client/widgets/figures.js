@@ -54,7 +54,8 @@ function cell(run, series, name, format, note) {
       (/** @type {any} */ a) =>
         (a.series === series || (series === "amp/loss_scale" && a.series === "amp/overflow")) &&
         OPEN.has(a.state) &&
-        a.state !== "pending",
+        a.state !== "pending" &&
+        !a.trial,
     );
   const odd = value !== null && !Number.isFinite(value);
   const kind =

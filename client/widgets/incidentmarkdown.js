@@ -7,7 +7,7 @@ import { alertSteps, figures } from "./alertlist.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
 import { icon } from "./icons.js";
-import { entryWords } from "./incidentparts.js";
+import { entryWords, knownAlerts } from "./incidentparts.js";
 import { copy, incidentStanding } from "./parts.js";
 
 /** @param {any} incident @param {any | null} run @param {Date} now */
@@ -28,7 +28,7 @@ export function markdown(incident, run, now) {
     ...alertsOf(incident).map(alert),
     ...(run ? checkpoints(incident, run) : []),
     `## ${t("incident.timeline")}`,
-    entries(incident.timeline ?? [], incident.alerts)
+    entries(incident.timeline ?? [], knownAlerts(incident, run))
       .map((e) => {
         const told = entryWords(e, run);
         return `- ${clock(e.at)} ${e.step === null ? "" : `${t("chart.step", { step: e.step })} `}**${plain(told.title)}**${told.text ? ` ${plain(told.text)}` : ""}`;

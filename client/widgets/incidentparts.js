@@ -1,5 +1,5 @@
 /** Parts of the incident page: its head, the three answers, its alerts, the checkpoints around it, its timeline. */
-import { alertsOf, checkpointsAround, firedAt, isOpen, spanOf } from "../incidents.js";
+import { alertsOf, checkpointsAround, firedAt, isOpen, spanOf, speakerOf } from "../incidents.js";
 import { duration } from "../format.js";
 import { entries } from "../history.js";
 import { runPath, stepsPath } from "../router.js";
@@ -63,9 +63,9 @@ export function incidentHead(incident, run, now) {
   );
 }
 
-/** What happened, what was done, what to do next: of the worst of its alerts. @param {any} incident */
+/** What happened, what was done, what to do next: of the alert that speaks for all. @param {any} incident */
 export function answers(incident) {
-  const worst = worstOf(incident);
+  const worst = speakerOf(incident);
   if (!worst) return null;
   const cell = (
     /** @type {string} */ key,
@@ -89,12 +89,6 @@ export function answers(incident) {
       ),
   );
 }
-
-/** @param {any} incident */
-const worstOf = (incident) => {
-  const weight = /** @type {Record<string, number>} */ ({ info: 0, warning: 1, critical: 2 });
-  return [...incident.alerts].sort((a, b) => weight[b.severity] - weight[a.severity] || a.onset_step - b.onset_step)[0] ?? null;
-};
 
 /** Each alert in full. @param {any} incident @param {any | null} run */
 export function alertItems(incident, run) {
@@ -173,9 +167,12 @@ export function checkpointsNear(incident, run) {
   );
 }
 
+/** Its alerts, and those of the run beside them: information, and what is on trial. @param {any} incident @param {any | null} run */
+export const knownAlerts = (incident, run) => [...(run?.other_alerts ?? []), ...incident.alerts];
+
 /** What happened to the run in the meantime. @param {any} incident @param {any | null} run */
 export function timelineOf(incident, run) {
-  const listed = entries(incident.timeline ?? [], incident.alerts);
+  const listed = entries(incident.timeline ?? [], knownAlerts(incident, run));
   if (listed.length === 0) return null;
   return h(
     "section",

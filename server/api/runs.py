@@ -288,9 +288,10 @@ def _latest(run: Run, known: Iterable[Summary]) -> dict[str, LastValue]:
 
 
 def _troubles(run: Run, unsettled: Iterable[Alert]) -> RunAlerts:
-    """How many alerts fire, and the worst of them; of a run that has ended, the worst that its end cut off."""
-    firing = [alert for alert in unsettled if alert.state in _SPEAKING]
-    cut_off = [alert for alert in unsettled if alert.resolved_at == run.ended_at and alert.severity is not Severity.INFO]
+    """How many alerts fire, and the worst of them; of a run that has ended, the worst that its end cut off. None on trial."""
+    told = [alert for alert in unsettled if not alert.trial]
+    firing = [alert for alert in told if alert.state in _SPEAKING]
+    cut_off = [alert for alert in told if alert.resolved_at == run.ended_at and alert.severity is not Severity.INFO]
     speaking = cut_off if run.state in ENDED else firing
     worst = max(speaking, key=_gravity, default=None)
     return RunAlerts(firing=len(firing), worst=None if worst is None else alert_out(worst, run.name))

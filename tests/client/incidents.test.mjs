@@ -12,9 +12,10 @@ import {
   seriesOf,
   sorted,
   spanOf,
+  speakerOf,
   wantsPerson,
 } from "../../client/incidents.js";
-import { alert, incident, run } from "./kit.mjs";
+import { alert, event, incident, run } from "./kit.mjs";
 
 const ids = (list) => list.map((i) => i.incident_id ?? i.alert_id ?? i.checkpoint_id);
 
@@ -56,6 +57,19 @@ test("the step a link leads to is that at which the worst fired; without alerts 
   assert.equal(firedAt(incident({ alerts: [early, alert({})] })), 5024);
   assert.equal(firedAt(incident({ alerts: [alert({ firing_step: null })] })), 5000);
   assert.equal(firedAt(incident({ alerts: [], first_step: 12 })), 12);
+});
+
+test("the alert that a rule acted on speaks for all, else the gravest, else the earliest", () => {
+  const alerts = [
+    alert({ alert_id: "warn", severity: "warning", onset_step: 1 }),
+    alert({ alert_id: "late", onset_step: 9 }),
+    alert({ alert_id: "early", onset_step: 5 }),
+  ];
+  const counted = (id) => [event("countdown.started", { alert_id: id }), event("alert.firing", { alert_id: "early" })];
+  assert.equal(speakerOf({ alerts }).alert_id, "early");
+  assert.equal(speakerOf({ alerts, timeline: counted("late") }).alert_id, "late");
+  assert.equal(speakerOf({ alerts, timeline: counted("gone") }).alert_id, "early");
+  assert.equal(speakerOf({ alerts: [] }), null);
 });
 
 test("it lasts from the first sign to the present step, or to where its segment was left", () => {

@@ -142,6 +142,22 @@ test("the label of a picked stretch stays on the plot: near the right edge it st
   assert.deepEqual([at(20)[0].slice(1), at(95)[0].slice(1)], [[20, "left"], [95, "right"]]);
 });
 
+test("a band of a rule on trial has no fill and says what it is, where no weightier label stands", () => {
+  const band = (more) => ({ alert_id: "a", severity: "critical", state: "firing", onset_step: 20, firing_step: 20, ...more });
+  const drawn = (...alerts) => model(wish({ marks: timeline({ alerts }), words: { ...words, trial: "trial" } }));
+  const alone = drawn(band({ trial: true }));
+  assert.deepEqual(placed(alone), [["trial", 20, "left"]]);
+  assert.deepEqual(
+    alone.bands.map((b) => [b.kind, b.fill]),
+    [["mute", false]],
+  );
+  const both = drawn(band({ trial: true, onset_step: 95, firing_step: 95 }), band({ onset_step: 80, firing_step: 80 }));
+  assert.deepEqual(
+    placed(both).map(([text]) => text),
+    ["first sign 80"],
+  );
+});
+
 test("a label stands on the side of its line where no other line is near, so that it is never read as the other's", () => {
   assert.deepEqual(placed(model(wish({ marks: lined(["restart", 50], ["rollback", 52]) }))), [
     ["rolled back", 52, "left"],

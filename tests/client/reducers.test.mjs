@@ -97,6 +97,7 @@ test("the end is foretold from the steps of this segment, or not at all", () => 
   });
   assert.equal(stepSeconds(known), 2);
   assert.equal(endsAt(known, now).toISOString(), "2026-04-02T12:03:20.000Z");
+  assert.equal(endsAt({ ...known, stalled: { since: "2026-04-02T11:59:00Z", limit_seconds: 20 } }, now), null);
   assert.equal(endsAt(run({ step: null, total_steps: 10 }), now), null);
   assert.equal(stepSeconds(run({ latest: { "perf/step_seconds": { value: "NaN" } } })), null);
 });

@@ -161,6 +161,8 @@ def test_an_alert_on_trial_is_shown_quietly_and_makes_nobody_ill(site, agent, ru
     expect(row).to_contain_text("trial, log only")
     expect(row.locator(".badge.crit")).to_have_count(0)
     expect(page.locator(".health .say")).not_to_have_text("Loss over 100")
+    page.goto("/")
+    expect(page.locator(f"tr[data-id={agent.run_id}]")).not_to_contain_text("Loss over 100")
     page.goto("/alerts/all")
     page.locator("select[name=kind]").select_option("trial")
     page.locator("select[name=run]").select_option(agent.run_id)

@@ -49,7 +49,7 @@ export default {
   "acknowledge.hint": "Shown with the incident",
   "term.for": "For",
   "term.hours": "hours",
-  "lacks.hours": "From now for more than 0 and at most 720 hours (30 days).",
+  "lacks.hours": "More than 0 and at most 720 hours (30 days).",
   "lacks.reason": "Say why.",
   "lacks.silence": "Choose a run, a project or a rule.",
   silences: "Silences",

@@ -49,7 +49,7 @@ export default {
   "acknowledge.hint": "与事件一同显示",
   "term.for": "时长",
   "term.hours": "小时",
-  "lacks.hours": "从现在起，大于 0 且不超过 720 小时（30 天）。",
+  "lacks.hours": "大于 0 且不超过 720 小时（30 天）。",
   "lacks.reason": "请写明原因。",
   "lacks.silence": "请选择训练、项目或规则。",
   silences: "静默",

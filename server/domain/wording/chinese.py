@@ -93,7 +93,7 @@ def _slowdown(f: Facts) -> str:
 
 def _creep(f: Facts) -> str:
     start, level = (quantity(f.evidence.get(name), f.series) for name in ("start", "level"))
-    left = f"；照此速度再过 {number(f.evidence['left'], 2)} 个点就会用尽" if f.has("left") else ""
+    left = f"；照此速度再过 {number(f.evidence['left'])} 个点就会用尽" if f.has("left") else ""
     return f"{f.series} 持续增长：在 {number(f.evidence.get('points'))} 个点内从 {start} 增至 {level}{left}"
 
 

@@ -97,7 +97,7 @@ def _slowdown(f: Facts) -> str:
 
 def _creep(f: Facts) -> str:
     start, level = (quantity(f.evidence.get(name), f.series) for name in ("start", "level"))
-    left = f"; at this pace it is used up in {number(f.evidence['left'], 2)} points" if f.has("left") else ""
+    left = f"; at this pace it is used up in {number(f.evidence['left'])} points" if f.has("left") else ""
     return f"{f.series} keeps growing: from {start} to {level} within {number(f.evidence.get('points'))} points{left}"
 
 

@@ -86,6 +86,7 @@ class EpisodeOut(Out):
     detector: str
     evidence: dict[str, float]
     text: str
+    texts: dict[str, str]
 
 
 class RunReportOut(Out):

@@ -7,6 +7,7 @@ from datetime import datetime
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
 
+from . import wording
 from .alerts import Alert
 from .backtest import Recording, by_step, replay
 from .backtest_verdicts import Ended, LossCurve, Outcome, Row, Verdict, counted, outcome, verdict
@@ -34,6 +35,8 @@ class Episode:
     detector: str
     evidence: dict[str, float]
     text: str
+    texts: dict[str, str]
+    """The same in each language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ def _episode(alert: Alert) -> Episode:
         detector=alert.detector,
         evidence=dict(alert.evidence),
         text=alert.text,
+        texts=wording.texts(alert),
     )
 
 

@@ -66,7 +66,7 @@ def check(connection, seed):
 def test_random_runs_with_rollbacks_restarts_and_nan_give_the_servers_own_episodes_on_sqlite(connection):
     reasons = set()
 
-    @settings(max_examples=20, **MANY)
+    @settings(max_examples=25, **MANY)
     @given(seed=st.integers(0, 2**32))
     def random_runs(seed):
         reasons.update(each.closed_because for each in check(connection, seed))

@@ -46,7 +46,7 @@ RULES = (
         severity=Severity.CRITICAL,
     ),
     AlertRule("eval-nan", "Eval loss is not finite", "Eval NaN", "eval/loss", DetectorKind.NONFINITE, severity=Severity.CRITICAL),
-    AlertRule("any-rises", "Anything rises", "Rises", "train/*", DetectorKind.CONSECUTIVE_RISE, {"rises": 3.0}, for_points=2),
+    AlertRule("any-rises", "Anything rises", "Rises", "train/*", DetectorKind.CONSECUTIVE_RISE, {"rises": 5.0}, for_points=2),
     AlertRule("slow", "Aux over 1 for long", "Aux", "train/aux", DetectorKind.THRESHOLD, {"above": 1.0}, for_points=17),
     AlertRule(
         "acts",
@@ -76,8 +76,8 @@ def told_records() -> _Records:
         step = count if count <= 160 else count - 50
         if count == 161:
             made.open_segment(2, 110)
-        loss = 20.0 if step % 10 in {4, 5} else 2.0 + chance.random() / 10
-        norm = float("inf") if chance.random() < 0.02 else 1.0 + chance.random() + (30.0 if chance.random() < 0.03 else 0.0)
+        loss = 20.0 if step % 20 in {4, 5} else 2.0 + chance.random() / 10
+        norm = float("inf") if chance.random() < 0.02 else 1.0 + chance.random() + (30.0 if chance.random() < 0.02 else 0.0)
         aux = 2.0 if 95 <= step <= 140 else 0.5
         if count > 260 and step % 20 < 12:
             aux = 6.0

@@ -6,7 +6,7 @@ applied with underflowing gradients, or not at all.
 
 What is no collapse: the search from above in the first steps (also after a restart, where a scaler that was not restored comes
 down again: it is measured by where it stood before); a scale that somebody has fixed, however small, for it falls from nowhere;
-and a level held for many thousand points, which is then the maximum that counts. After a rewind only the points that are looked
+and a level held for many thousand steps, which is then the maximum that counts. After a rewind only the points that are looked
 at again are remembered.
 """
 
@@ -26,7 +26,7 @@ SETTINGS: Final = {
 }
 
 REMEMBERED: Final = 5000
-"""The running maximum is that of the last 5,000 to 10,000 points."""
+"""The running maximum is that of the last 5,000 to 10,000 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ScaleState:
     """What the scale has been since the run or the last restart began.
 
     `last` and `highest` are None before the first value. The search lasts up to step `until`, None where it is over or nothing is
-    known of it yet. `older` and `newer`: the maxima of two stretches of up to `REMEMBERED` points after it, of which the newer
-    has `count`. `before`: where the scale stood at the last restart, None where there was none.
+    known of it yet. `older` and `newer`: the maxima of two stretches of `REMEMBERED` steps after it, of which the newer began
+    with step `since`. `before`: where the scale stood at the last restart, None where there was none.
     """
 
     last: float | None = None
@@ -43,7 +43,7 @@ class ScaleState:
     until: int | None = None
     older: float = 0.0
     newer: float = 0.0
-    count: int = 0
+    since: int | None = None
     before: float | None = None
 
 
@@ -59,18 +59,24 @@ def step(state: ScaleState, point: Point, settings: Settings) -> tuple[ScaleStat
         return state, Verdict(holds=None, value=value)
     until = point.step + int(settings["startup_steps"]) - 1 if state.last is None else state.until
     is_search = until is not None and point.step <= until
-    following = _remembered(state, value, until if is_search else None)
+    following = _remembered(state, point, until if is_search else None)
     maximum = state.before if is_search else max(following.older, following.newer)
     return following, _judge(following, value, maximum, settings)
 
 
-def _remembered(state: ScaleState, value: float, until: int | None) -> ScaleState:
-    s, highest = state, value if state.highest is None else max(state.highest, value)
+def _remembered(state: ScaleState, point: Point, until: int | None) -> ScaleState:
+    """The state with one more value; the same one where it says nothing new, as most do."""
+    s, value = state, point.value
+    highest = value if s.highest is None else max(s.highest, value)
     if until is not None:
         return ScaleState(value, highest, until, before=s.before)
-    if s.count >= REMEMBERED:
-        return ScaleState(value, highest, None, s.newer, value, 1, s.before)
-    return ScaleState(value, highest, None, s.older, max(s.newer, value), s.count + 1, s.before)
+    if s.since is None:
+        return ScaleState(value, highest, newer=value, since=point.step, before=s.before)
+    if point.step - s.since >= REMEMBERED:
+        return ScaleState(value, highest, None, s.newer, value, point.step, s.before)
+    if value == s.last:
+        return s
+    return ScaleState(value, highest, None, s.older, max(s.newer, value), s.since, s.before)
 
 
 def _judge(state: ScaleState, value: float, maximum: float | None, settings: Settings) -> Verdict:

@@ -48,6 +48,8 @@ def step(state: ShareState, point: Point, settings: Settings) -> tuple[ShareStat
     """Count the skips of the two windows that end with this point."""
     if not math.isfinite(point.value):
         return state, Verdict(holds=None, value=point.value)
+    if point.value <= 0 and not (state.gaps or state.is_streak) and state.resumed is None:  # as nearly always
+        return state, Verdict(holds=False, value=point.value)
     following = _counted(state, point, settings)
     if not following.gaps:
         return following, Verdict(holds=False, value=point.value)

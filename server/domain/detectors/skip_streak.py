@@ -49,6 +49,8 @@ def step(state: StreakState, point: Point, settings: Settings) -> tuple[StreakSt
     """Count the streak. Holds from its `streak`th step on."""
     if not math.isfinite(point.value):
         return state, Verdict(holds=None, value=point.value)
+    if point.value <= 0 and not state.length and state.resumed is None:  # as nearly always
+        return state, Verdict(holds=False, value=point.value)
     resumed = counted(state.resumed)
     if point.value <= 0:
         return StreakState(resumed=resumed), Verdict(holds=False, value=point.value)

@@ -44,7 +44,7 @@ LOSS_RULES: Final = (
             "window": 32,
             "need": 2,
             "of": 3,
-            "alone_times": 2.2,
+            "alone_times": 2.4,
             "start_times": 1.01,
             "share": 0.03,
             "young_times": 1.6,
@@ -52,7 +52,7 @@ LOSS_RULES: Final = (
         severity=Severity.WARNING,
         reason=(
             "A blow-up, or a spike that may heal: 1.5 times the median of the last 32 points and 6 robust spreads above it, in "
-            "2 of 3 points because a single batch may be an outlier, or in one at 2.2 times and 12 spreads. In the first 8 "
+            "2 of 3 points because a single batch may be an outlier, or in one at 2.4 times and 12 spreads. In the first 8 "
             "points 1.6 times the first values. Healthy runs of single batches cross the ratio all the time and the spreads "
             "hardly ever; both together were never crossed in 42 random healthy runs."
         ),

@@ -34,13 +34,14 @@ def step(state: RiseState, point: Point, settings: Settings) -> tuple[RiseState,
     """Count a rise or begin again. Holds for as long as the count is at least `rises`."""
     value = point.value
     if not math.isfinite(value):
-        return RiseState(step=point.step), Verdict(holds=None, value=value)
-    every_step = state.step is not None and point.step - state.step == 1
-    if every_step and settings["mean_of"] > 1:
+        return RiseState(step=point.step), Verdict(None, value)
+    if settings["mean_of"] > 1 and (state.step is None or point.step - state.step == 1):
         total, count = state.total + value, state.count + 1
         if count < settings["mean_of"]:
-            return RiseState(state.last, state.rises, state.start, point.step, total, count), Verdict(holds=None, value=value)
+            return RiseState(state.last, state.rises, state.start, point.step, total, count), Verdict(None, value)
         value = total / count
+    elif state.last is None and state.count:  # the first point of all waited for a mean, and the run logs coarsely
+        state = RiseState(state.total / state.count)
     rises, start = _counted(state, value)
     evidence = (("rises", float(rises)), ("start", start)) if rises else ()
     return RiseState(value, rises, start, point.step), Verdict(rises >= settings["rises"], value, None, evidence)

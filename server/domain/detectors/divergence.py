@@ -8,9 +8,9 @@ slow swing hardly touch: sigma = 1.4826 median |difference| / sqrt 2, S = sigma 
 What is too slow or too noisy for that is judged by a slow level as well: the median of the last `SLOW` levels, one taken every K
 points, against the lowest of those, with the S of K * SLOW points, at `SLOW_HIGH` such levels in a row.
 
-In the first points of a run there is no noise to go by yet. There `give_back` judges: a run that had fallen to half its first
-value or lower, and stands with the median of its last three points at `YOUNG_TIMES` its best, having given back that part of
-its fall.
+In the first points of a run there is no noise to go by yet. There `give_back` judges: a run that had fallen to `FALLEN` of its
+first value or lower, and stands with the median of its last three points, twice running, at `YOUNG_TIMES` its best, having given
+back that part of its fall.
 
 The lowest level of thousands of noisy points lies below all others by chance alone, which is what `spreads` must be wide for.
 
@@ -35,7 +35,7 @@ LEAST_SIGMA: Final = 1e-4
 SLOW: Final = 5
 SLOW_HIGH: Final = 3
 YOUNG_TIMES: Final = 1.8
-FALLEN: Final = 0.5
+FALLEN: Final = 0.4
 
 SETTINGS: Final = {
     "window": Setting(5, 3, 128, whole=True, meaning="points whose median is the level"),
@@ -133,5 +133,5 @@ def _slowly(slow: SlowLevel, level: float, ranked_moves: Floats, settings: Setti
 def _has_relapsed(first: float, best: float, values: Floats, give_back: float) -> bool:
     if not give_back or best > FALLEN * first:
         return False
-    level = sorted(values[-3:])[1]
+    level = min(sorted(values[-3:])[1], sorted(values[-4:-1])[1])
     return level > YOUNG_TIMES * best and level - best > give_back * (first - best)

@@ -38,6 +38,8 @@ def step(state: NonfiniteState, point: Point, settings: Settings) -> tuple[Nonfi
     if finite and not state.hits:
         return _FINITE, Verdict(holds=False, value=point.value)
     first_step = point.step if state.first_step is None else state.first_step
+    if finite and not state.any_finite:
+        return _FINITE, Verdict(holds=False, value=point.value)  # the search is over, and what it skipped is no sign
     hits = (state.hits << 1 | (not finite)) & (1 << int(settings["of"])) - 1
     following = NonfiniteState(hits, state.any_finite or finite, first_step)
     found = hits.bit_count()

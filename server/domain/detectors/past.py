@@ -15,7 +15,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-SETTLED: Final = 1.25
+SETTLED: Final = 1.15
 YOUNG: Final = 32
 PACE: Final = 3
 

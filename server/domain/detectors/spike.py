@@ -7,8 +7,8 @@ window, a firing one too: a level that stays becomes the new normal after W / 2 
 
 A single batch may be an outlier, so `need` of the last `of` points must be past the limit; one alone is enough where it is past
 `alone_times` the median and twice the spreads. `start_times` counts a point too that stands that far above the very first value
-of the run: worse than untrained. `young_times` judges a run that has not `history` points yet, against the larger of
-its first value and its median.
+of a run that has come down from it: worse than untrained. `young_times` judges a run that has not `history` points yet, against
+the larger of its first value and its median. A window that is not full yet is worth less, and the spreads are wider for it.
 
 The rule speaks of magnitudes (losses, gradient norms). A series that goes below zero is judged by its spreads alone, and only
 where `times` is 1. A zero is not judged (see `zero`).
@@ -29,10 +29,14 @@ from .windows import Floats, median, pushed, spread
 WINDOW: Final = 128
 ALONE_SPREADS: Final = 2.0
 """How many times the spreads a point that counts alone must reach."""
-YOUNG_SPREADS: Final = 4.0
+YOUNG_SPREADS: Final = 5.0
 """Deviations above the reference while there are fewer points than `history`: with so few, the MAD itself is a guess."""
-RISEN: Final = 1.05
-"""What a point above the first value must be over the median: a level noise crosses it all the time."""
+YOUNG_ALONE: Final = 1.1
+"""How many times higher than later what counts alone must be while there is too little history."""
+FEWEST: Final = 3
+"""Points of a run that are not judged, however it begins."""
+SCARCE: Final = 8
+"""Points short of which a window is worth half: the spreads are widened by `SCARCE` / n as long as it is not full."""
 
 SETTINGS: Final = {
     "times": Setting(3.0, 1.0, 1e6, meaning="times the median"),
@@ -70,14 +74,14 @@ def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeStat
     if (past.signed and settings["times"] > 1) or not (past.settled or past.count == 1 or not settings["young_times"]):
         return SpikeState(past, state.values, state.ranked, state.hits), Verdict(None, value)
     values, ranked = ((), ()) if anew else (state.values, state.ranked)
-    length = int(settings["window"])
-    judged = _limit(ranked, value, past, settings) if len(ranked) >= settings["history"] else _young(ranked, past, settings)
+    length, scarce = int(settings["window"]), len(ranked) < settings["history"]
+    judged = _young(ranked, past, settings) if scarce else _limit(ranked, value, past, settings)
     if judged is None:
         return SpikeState(past, *pushed(values, ranked, value, length), state.hits), Verdict(None, value)
     limit, middle, alone = judged
     hit = value > limit
     hits = (state.hits << 1 | hit) & (1 << int(settings["of"])) - 1
-    if not (hit and past.young and len(ranked) < settings["history"]):  # too few to outvote it: it would become the past
+    if not (hit and past.young and scarce):  # too few to outvote it: it would become the past
         values, ranked = pushed(values, ranked, value, length)
     holds = hits > 0 and (hits.bit_count() >= settings["need"] or value > alone)
     evidence = (("median", middle), ("points", float(len(state.ranked))), ("times", settings["times"])) if hits else ()
@@ -91,11 +95,13 @@ def _limit(ranked: Floats, value: float, past: Past, settings: Settings) -> tupl
     """
     middle = median(ranked)
     limit = middle if past.signed else settings["times"] * middle
-    if settings["start_times"]:
-        limit = min(limit, max(settings["start_times"] * past.first, RISEN * middle))
-    if value <= limit:
+    start = settings["start_times"] * past.first or math.inf
+    if value <= limit and value <= start:
         return limit, middle, math.inf
-    wide = settings["spreads"] * spread(ranked, middle)
+    scarce = 1 + SCARCE * (1 / len(ranked) - 1 / settings["window"])
+    wide = settings["spreads"] * scarce * spread(ranked, middle)
+    if middle + wide < past.first:  # the run has come down from there, beyond its noise
+        limit = min(limit, start)
     limit = max(limit, middle + wide, middle + settings["share"] * (past.first - past.lowest))
     alone = max(limit, settings["alone_times"] * middle, middle + ALONE_SPREADS * wide) if settings["alone_times"] else math.inf
     return limit, middle, alone
@@ -104,10 +110,10 @@ def _limit(ranked: Floats, value: float, past: Past, settings: Settings) -> tupl
 def _young(ranked: Floats, past: Past, settings: Settings) -> tuple[float, float, float] | None:
     """The same by the first values; None where these are not judged."""
     times = settings["young_times"]
-    if not times or not ranked or past.signed:
+    if not times or len(ranked) < 2 or past.count <= FEWEST or past.signed:
         return None
     middle = median(ranked)
     reference = max(past.first, middle)
     limit = max(times * reference, reference + YOUNG_SPREADS * spread(ranked, middle))
     alone = settings["alone_times"]
-    return limit, reference, max(limit, alone * reference) if alone else math.inf
+    return limit, reference, max(limit, YOUNG_ALONE * alone * reference) if alone else math.inf

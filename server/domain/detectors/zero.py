@@ -64,9 +64,11 @@ def step(state: ZeroState, point: Point, settings: Settings) -> tuple[ZeroState,
     if value >= state.lowest and value and not state.hits and not state.zeros and state.count == HISTORY:
         return state, Verdict(holds=False, value=value)  # nearly all points
     bad = state.bad_gradient_at == point.step
-    hits = (state.hits << 1 | _is_suspicious(state, value, bad=bad)) & (1 << int(settings["of"])) - 1
+    suspicious = _is_suspicious(state, value, bad=bad)
+    hits = (state.hits << 1 | suspicious) & (1 << int(settings["of"])) - 1
     zeros = state.zeros + 1 if value == 0 and (bad or state.no_gradient_at == point.step) else 0
-    following = replace(_counted(state, value), hits=hits, zeros=zeros)
+    counted = state if suspicious else _counted(state, value)
+    following = replace(counted, hits=hits, zeros=zeros)
     found = hits.bit_count()
     evidence = (("found", float(found)), ("of", settings["of"]), ("zeros", float(zeros))) if found or zeros else ()
     return following, Verdict(found >= settings["need"] or zeros >= settings["streak"], value, None, evidence)

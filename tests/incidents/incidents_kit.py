@@ -129,14 +129,10 @@ class Scene:
         ends = [each.ends_at for each in silences.store.running(self.connection)]
         return min((each for each in (*waits, *ends) if each is not None), default=None)
 
-    def told(self, kind="incident."):
-        """Type and alerts that are new of each message, oldest first."""
+    def told(self):
+        """The events of all messages, oldest first."""
         events = reversed(events_store.newest(self.connection, "run", limit=1000))
-        return [
-            each.event
-            for each in events
-            if each.event.type in ("incident.firing", "incident.resolved") and kind in each.event.type
-        ]
+        return [each.event for each in events if each.event.type in ("incident.firing", "incident.resolved")]
 
     def news(self):
         return [(e.type.value, sorted(a["alert_id"] for a in e.data["alerts"] if a["is_new"])) for e in self.told()]

@@ -113,6 +113,7 @@ NAMED = Member(an_alert("n", told=Told.NAMED))
 REPEATING = incident(talk=Talk(messages=1, repeat_from=NOW))
 OVER_TOLD = incident(state=RESOLVED, closed_because=CloseReason.RECOVERED, talk=Talk(messages=1, since=NOW))
 SOON = timedelta(seconds=2)
+REWOUND = Member(closed(NAMED.alert, CloseReason.REWOUND))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ SOON = timedelta(seconds=2)
         (OVER_TOLD, [Member(closed(NAMED.alert))], Pace(), Saying.RESOLVED, 5),
         (OVER_TOLD, [Member(closed(NAMED.alert))], Pace(NOW, None), Saying.RESOLVED, 60),
         (OVER_TOLD, [Member(closed(NAMED.alert), is_silenced=True)], Pace(), None, None),
-        (replace(OVER_TOLD, closed_because=CloseReason.REWOUND), [Member(closed(NAMED.alert, CloseReason.REWOUND))], Pace(), None, None),
+        (replace(OVER_TOLD, closed_because=CloseReason.REWOUND), [REWOUND], Pace(), None, None),
         (replace(OVER_TOLD, closed_because=CloseReason.RUN_ENDED), [NAMED], Pace(), None, None),
         (replace(OVER_TOLD, talk=Talk(since=NOW)), [Member(closed(an_alert()))], Pace(), Saying.RESOLVED, 5),
         (

@@ -29,7 +29,9 @@ def _threshold(f: Facts) -> str:
 
 
 def _nonfinite(f: Facts) -> str:
-    return f"{f.series} 为 {number(f.value)}"
+    found, of = f.evidence.get("found"), f.evidence.get("of")
+    many = "" if found is None else f"，{number(of)} 个点内出现 {number(found)} 次"
+    return f"{f.series} 为 {number(f.value)}{many}"
 
 
 def _rise(f: Facts) -> str:
@@ -46,23 +48,31 @@ def _spike(f: Facts) -> str:
 
 
 def _ramp(f: Facts) -> str:
-    return f"{f.series} 持续攀升：{number(f.value)}，上限 {number(f.limit)}"
+    rises, start, level = (number(f.evidence.get(name)) for name in ("rises", "start", "level"))
+    return f"{f.series} 为 {number(f.value)}；其短期中位数连续上升 {rises} 次，从 {start} 到 {level}，上限 {number(f.limit)}"
 
 
 def _divergence(f: Facts) -> str:
-    return f"{f.series} 为 {number(f.value)}，已偏离原有水平，上限 {number(f.limit)}"
+    level, best, points = (number(f.evidence.get(name)) for name in ("level", "best", "points"))
+    most = "" if f.limit is None else f"，上限 {number(f.limit)}"
+    return f"{f.series} 为 {number(f.value)}；最近 {points} 个点的中位数为 {level}，最好时为 {best}{most}"
 
 
 def _plateau(f: Facts) -> str:
-    return f"{f.series} 不再下降：{number(f.value)}，应低于 {number(f.limit)}"
+    first, lowest, points = (number(f.evidence.get(name)) for name in ("first", "lowest", "points"))
+    levels = f"开始时为 {first}，最低为 {lowest}，上限 {number(f.limit)}"
+    return f"{f.series} 在 {points} 个点之后为 {number(f.value)}，没有学到东西：{levels}"
 
 
 def _frozen(f: Facts) -> str:
-    return f"{f.series} 停在 {number(f.value)} 不变"
+    return f"{f.series} 已连续 {number(f.evidence.get('points'))} 个点停在 {number(f.value)}"
 
 
 def _zero(f: Facts) -> str:
-    return f"{f.series} 为 {number(f.value)}，正常的训练不会记录这样的值"
+    found, of, zeros = (f.evidence.get(name) for name in ("found", "of", "zeros"))
+    dips = f"；最近 {number(of)} 个点中有 {number(found)} 个低得不可能是真的" if found else ""
+    flat = f"；连续 {number(zeros)} 个点为 0" if zeros else ""
+    return f"{f.series} 为 {number(f.value)}{flat}{dips}"
 
 
 def _loss_scale(f: Facts) -> str:
@@ -105,7 +115,7 @@ def _straggler(f: Facts) -> str:
 
 def _lost(f: Facts) -> str:
     most = "" if f.limit is None else f"，上限 {duration(f.limit)}"
-    return f"已有 {duration(f.value)} 没有训练进程的消息{most}"
+    return f"已有 {duration(f.value)}没有训练进程的消息{most}"
 
 
 _DOING: Mapping[str, str] = {
@@ -121,7 +131,7 @@ def _stalled(f: Facts) -> str:
     most = "" if f.limit is None else f"，上限 {duration(f.limit)}"
     pace = f"（平时每 {number(f.evidence['median'], 2)} 秒一步）" if f.has("median") else ""
     doing = next((f"：{words}" for name, words in _DOING.items() if f.has(name)), "")
-    return f"已有 {duration(f.value)} 没有新的一步{most}{pace}，但训练进程仍有心跳{doing}"
+    return f"已有 {duration(f.value)}没有新的一步{most}{pace}，但训练进程仍有心跳{doing}"
 
 
 _ENDS: Mapping[str, str] = {"failed": "训练失败", "stopped": "训练被停止", "finished": "训练已正常结束"}

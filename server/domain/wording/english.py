@@ -33,7 +33,9 @@ def _threshold(f: Facts) -> str:
 
 
 def _nonfinite(f: Facts) -> str:
-    return f"{f.series} is {number(f.value)}"
+    found, of = f.evidence.get("found"), f.evidence.get("of")
+    many = "" if found is None else f", {number(found)} times within {number(of)} points"
+    return f"{f.series} is {number(f.value)}{many}"
 
 
 def _rise(f: Facts) -> str:
@@ -50,23 +52,32 @@ def _spike(f: Facts) -> str:
 
 
 def _ramp(f: Facts) -> str:
-    return f"{f.series} ramps: {number(f.value)}, limit {number(f.limit)}"
+    rises, start, level = (number(f.evidence.get(name)) for name in ("rises", "start", "level"))
+    rose = f"its short median rose {rises} times in a row, from {start} to {level}, limit {number(f.limit)}"
+    return f"{f.series} is {number(f.value)}; {rose}"
 
 
 def _divergence(f: Facts) -> str:
-    return f"{f.series} is {number(f.value)} and has left its level, limit {number(f.limit)}"
+    level, best, points = (number(f.evidence.get(name)) for name in ("level", "best", "points"))
+    most = "" if f.limit is None else f", limit {number(f.limit)}"
+    return f"{f.series} is {number(f.value)}; the median of the last {points} points is {level}, against {best} at its best{most}"
 
 
 def _plateau(f: Facts) -> str:
-    return f"{f.series} does not fall any more: {number(f.value)}, expected below {number(f.limit)}"
+    first, lowest, points = (number(f.evidence.get(name)) for name in ("first", "lowest", "points"))
+    levels = f"it began at {first}, its lowest was {lowest}, limit {number(f.limit)}"
+    return f"{f.series} is {number(f.value)} after {points} points and nothing was learnt: {levels}"
 
 
 def _frozen(f: Facts) -> str:
-    return f"{f.series} has stood still at {number(f.value)}"
+    return f"{f.series} has stood still at {number(f.value)} for {number(f.evidence.get('points'))} points"
 
 
 def _zero(f: Facts) -> str:
-    return f"{f.series} is {number(f.value)}, which a working run does not log"
+    found, of, zeros = (f.evidence.get(name) for name in ("found", "of", "zeros"))
+    dips = f"; {number(found)} of the last {number(of)} points are too low to be real" if found else ""
+    flat = f"; {number(zeros)} points in a row are 0" if zeros else ""
+    return f"{f.series} is {number(f.value)}{flat}{dips}"
 
 
 def _loss_scale(f: Facts) -> str:

@@ -15,7 +15,7 @@ The series has to be of what a rank does by itself.
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from server.domain.points import Point
@@ -58,22 +58,24 @@ def step(state: StragglerState, point: Point, settings: Settings) -> tuple[Strag
     value, unknown = point.value, Verdict(holds=None, value=point.value)
     if not math.isfinite(value) or settings.get(RANKS) == 1:
         return state, unknown
-    mine = next((each for each in state.ranks if each.rank == point.rank), None)
     number = point.step // ROUND
-    if mine is None:
+    for place, mine in enumerate(state.ranks):
+        if mine.rank == point.rank:
+            break
+    else:
         ranks = sorted((*state.ranks, RankState(point.rank, number, (value,))), key=lambda each: each.rank)
-        return replace(state, ranks=tuple(ranks)), unknown
+        return StragglerState(tuple(ranks), state.judged, state.slow), unknown
+    if number == mine.round:
+        return _with(state, place, RankState(mine.rank, number, (*mine.values, value), mine.done)), unknown
     if number < mine.round:
         return state, unknown
-    if number == mine.round:
-        return _with(state, RankState(mine.rank, number, (*mine.values, value), mine.done)), unknown
     done = (*mine.done, (mine.round, statistics.median(mine.values)))[-WAITING:]
-    return _judge(_with(state, RankState(mine.rank, number, (value,), done)), mine.round, value, settings)
+    return _judge(_with(state, place, RankState(mine.rank, number, (value,), done)), mine.round, value, settings)
 
 
-def _with(state: StragglerState, changed: RankState) -> StragglerState:
-    ranks = tuple(changed if each.rank == changed.rank else each for each in state.ranks)
-    return StragglerState(ranks, state.judged, state.slow)
+def _with(state: StragglerState, place: int, changed: RankState) -> StragglerState:
+    ranks = state.ranks
+    return StragglerState((*ranks[:place], changed, *ranks[place + 1 :]), state.judged, state.slow)
 
 
 def _judge(state: StragglerState, number: int, value: float, settings: Settings) -> tuple[StragglerState, Verdict]:

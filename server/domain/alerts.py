@@ -10,7 +10,6 @@ its onset, when the run ends, and when its rule is changed: none of these says t
 The *onset* is the first point of the episode at which the condition held; checkpoints are judged by it.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,7 +17,7 @@ from enum import StrEnum
 
 from trainer_agent.wire.vocabulary import AlertState, Severity
 
-from .detectors.base import DetectorKind, Verdict
+from .detectors.base import Verdict
 from .rules import AlertRule
 
 
@@ -205,63 +204,3 @@ class Alert:
     def is_open(self) -> bool:
         """Whether the episode is still going on."""
         return self.state in OPEN
-
-
-def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0) -> str:
-    """What a person reads first: the series, its value, the limit and how it was found, and since which step."""
-    said = _SENTENCES.get(rule.detector, _any)(rule.series, verdict, dict(verdict.evidence))
-    where = f" on rank {rank}" if rank > 0 else ""
-    return f"{said}{where}, since step {onset_step}"
-
-
-def _any(series: str, verdict: Verdict, _evidence: Mapping[str, float]) -> str:
-    return f"{series} is {number(verdict.value)}, limit {number(verdict.limit)}"
-
-
-def _threshold(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
-    side = "below" if "below" in evidence else "above"
-    return f"{series} is {number(verdict.value)}, {side} the limit of {number(verdict.limit)}"
-
-
-def _nonfinite(series: str, verdict: Verdict, _evidence: Mapping[str, float]) -> str:
-    return f"{series} is {number(verdict.value)}"
-
-
-def _rise(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
-    rises, start = evidence["rises"], evidence["start"]
-    return f"{series} rose {number(rises)} times in a row, from {number(start)} to {number(verdict.value)}"
-
-
-def _spike(series: str, verdict: Verdict, evidence: Mapping[str, float]) -> str:
-    middle, points, limit = evidence["median"], number(evidence["points"]), verdict.limit
-    if middle <= 0 or limit is None:
-        return f"{series} is {number(verdict.value)}, the median of the last {points} points {number(middle)}"
-    times, most = number(verdict.value / middle, 2), number(limit / middle, 2)
-    return f"{series} is {number(verdict.value)} = {times}x the median of the last {points} points, limit {most}x"
-
-
-def _streak(series: str, _verdict: Verdict, evidence: Mapping[str, float]) -> str:
-    return f"{number(evidence['streak'])} optimizer steps in a row were skipped by the loss scaler ({series})"
-
-
-_SENTENCES: dict[DetectorKind, Callable[[str, Verdict, Mapping[str, float]], str]] = {
-    DetectorKind.THRESHOLD: _threshold,
-    DetectorKind.NONFINITE: _nonfinite,
-    DetectorKind.CONSECUTIVE_RISE: _rise,
-    DetectorKind.SPIKE: _spike,
-    DetectorKind.SKIP_STREAK: _streak,
-    DetectorKind.LOST: lambda _series, verdict, _evidence: f"no word from the trainer for {verdict.value:.0f} s",
-    DetectorKind.STALLED: lambda _series, verdict, _evidence: f"no new step for {verdict.value:.0f} s",
-    DetectorKind.ENDED: lambda _series, _verdict, evidence: f"the training has {' '.join(evidence)}",
-}
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A number as people write it: few digits, and NaN, Inf, -Inf by name."""
-    if value is None:
-        return "none"
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Inf" if value > 0 else "-Inf"
-    return f"{value:.{digits}g}"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.domain import alerts
-from server.domain.alerts import OPEN, TRANSITIONS, AlertInput, AlertStatus, describe, number
+from server.domain.alerts import OPEN, TRANSITIONS, AlertInput, AlertStatus
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.detectors.base import Verdict
 from server.domain.rules import AlertRule, DetectorKind
+from server.domain.wording import describe
 from trainer_agent.wire.vocabulary import AlertState
 
 PENDING, FIRING, RECOVERING, RESOLVED = AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING, AlertState.RESOLVED
@@ -154,8 +155,3 @@ def test_a_median_of_zero_divides_nothing():
     rule = next(rule for rule in DEFAULT_RULES if rule.rule_id == "grad-norm-spike")
     said = Verdict(holds=True, value=1.0, limit=0.0, evidence=(("median", 0.0), ("points", 40.0), ("times", 3.0)))
     assert "the median of the last 40 points 0" in describe(rule, said, 1)
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "none"), (math.nan, "NaN"), (1e-24, "1e-24"), (65536.0, "6.554e+04")])
-def test_numbers_are_written_for_people(value, text):
-    assert number(value) == text

@@ -59,12 +59,11 @@ def step(state: StragglerState, point: Point, settings: Settings) -> tuple[Strag
     if not math.isfinite(value) or settings.get(RANKS) == 1:
         return state, unknown
     number = point.step // ROUND
-    for place, mine in enumerate(state.ranks):
-        if mine.rank == point.rank:
-            break
-    else:
+    place = next((n for n, each in enumerate(state.ranks) if each.rank == point.rank), None)
+    if place is None:
         ranks = sorted((*state.ranks, RankState(point.rank, number, (value,))), key=lambda each: each.rank)
         return StragglerState(tuple(ranks), state.judged, state.slow), unknown
+    mine = state.ranks[place]
     if number == mine.round:
         return _with(state, place, RankState(mine.rank, number, (*mine.values, value), mine.done)), unknown
     if number < mine.round:

@@ -16,6 +16,7 @@ MOST_GAPS: Final = 31
 SAMPLE_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 60.0
 """How long at most between two looks at a live run. Whatever a person changes of a rule holds after that at the latest."""
+SOON_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

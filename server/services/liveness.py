@@ -107,7 +107,8 @@ def _next_look(run: Run, rules: list[AlertRule], now: datetime) -> datetime:
     settings = [settings_of(rule) for rule in rules if rule.detector is DetectorKind.STALLED]
     floors = [timedelta(seconds=each["floor_seconds"]) for each in settings]
     pulse, times = pulse_of(run), [now + min([timedelta(seconds=domain.LOOK_SECONDS), *floors])]
-    times += [due for each in settings if (due := absence.stall_due_at(pulse, each)) is not None and due > now]
+    soon = now + timedelta(seconds=domain.SOON_SECONDS)  # it is stalled, or was silent when it would have been
+    times += [max(due, soon) if due <= now else due for each in settings if (due := absence.stall_due_at(pulse, each))]
     hold = holds_domain.in_force(run.hold, now)
     return min([*times, hold.until] if hold is not None else times)
 

@@ -1,5 +1,6 @@
 """The three kinds of absence as pure reducers: who holds when, limits, and that none is ever another."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -34,8 +35,8 @@ def at(seconds):
     return T0 + timedelta(seconds=seconds)
 
 
-def pulse(state=RunState.RUNNING, phase=Phase.TRAINING, stepped_at=T0, since=T0, gaps=(1.0,) * 5):
-    return Pulse(state, phase, T0, stepped_at, since, gaps)
+def pulse(state=RunState.RUNNING, phase=Phase.TRAINING, stepped_at=T0, since=T0, gaps=(1.0,) * 5, heard=0.0):
+    return Pulse(state, phase, at(heard), stepped_at, since, gaps)
 
 
 @pytest.mark.parametrize(("state", "phase"), list(product(RunState, [*Phase, None])))
@@ -76,7 +77,8 @@ def test_the_limit_follows_the_pace_and_what_is_being_done(phase, gaps, limit):
     assert stall_limit(run, STALL) == limit
     if limit is not None:
         assert stall_due_at(run, STALL) == at(limit)
-        assert [stalled(run, STALL, at(limit + late)).holds for late in (-1, 0, 1)] == [False, True, True]
+        heard = replace(run, heard_at=at(limit))
+        assert [stalled(heard, STALL, at(limit + late)).holds for late in (-1, 0, 1)] == [False, True, True]
 
 
 def test_it_counts_from_the_newest_step_or_from_what_it_began_since():
@@ -85,8 +87,15 @@ def test_it_counts_from_the_newest_step_or_from_what_it_began_since():
     assert pulse(stepped_at=None, since=at(7)).still_since == at(7)
 
 
+def test_of_a_silent_run_nobody_knows_whether_it_steps():
+    """It is lost a little later; a rule with a short limit does not call it stalled before."""
+    quick = STALL | {"floor_seconds": 30.0}
+    assert stalled(pulse(heard=20), quick, at(31)).holds is True
+    assert stalled(pulse(heard=0), quick, at(31)).holds is None
+
+
 def test_the_evidence_says_the_pace_and_what_it_does():
-    verdict = stalled(pulse(phase=Phase.EVALUATING, gaps=(2.0, 4.0, 3.0)), STALL, at(4000))
+    verdict = stalled(pulse(phase=Phase.EVALUATING, gaps=(2.0, 4.0, 3.0), heard=4000), STALL, at(4000))
     assert (verdict.value, verdict.limit, dict(verdict.evidence)) == (4000, 3600, {"median": 3.0, "evaluating": 1.0})
 
 

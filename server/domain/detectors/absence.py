@@ -30,6 +30,8 @@ from .base import DetectorKind, Setting, Settings, Verdict
 HEARTBEAT, STEP, END = "run/heartbeat", "run/step", "run/end"
 FEW_GAPS: Final = 3
 """With fewer than so many gaps the pace is not known, and the budget for a start holds."""
+HEARD_SECONDS = 25.0
+"""Two heartbeats and a half. Of a run that is silent for longer nobody knows whether it steps: it may be about to be lost."""
 
 ABSENCES: Final = frozenset({DetectorKind.LOST, DetectorKind.STALLED, DetectorKind.ENDED})
 
@@ -96,7 +98,8 @@ def stalled(pulse: Pulse, settings: Settings, now: datetime) -> Verdict:
         return Verdict(None, still)
     if pulse.state is RunState.PAUSED or limit is None:
         return Verdict(False, still)  # noqa: FBT003  a verdict's own value
-    return Verdict(still >= limit, still, limit, _evidence(pulse))
+    is_heard = (now - pulse.heard_at).total_seconds() < HEARD_SECONDS
+    return Verdict((is_heard or None) if still >= limit else False, still, limit, _evidence(pulse))
 
 
 def _evidence(pulse: Pulse) -> tuple[tuple[str, float], ...]:

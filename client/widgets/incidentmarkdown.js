@@ -42,13 +42,14 @@ export function markdown(incident, run, now) {
 /** @param {any} a */
 function alert(a) {
   const { value, limit } = figures(a),
+    held = a.limit === null ? "" : `, ${t("chart.limit")} ${limit}`,
     more = [
       ["alert.done", inLanguage(a.done)],
       ["alert.next", inLanguage(a.next)],
     ].filter(([, text]) => text);
   return [
     `- **${plain(alertTitle(a))}** (${t(`severity.${a.severity}`)}): ${plain(sentence(a))}`,
-    `  ${a.series} ${value}, ${t("chart.limit")} ${limit}, ${t("col.steps")} ${alertSteps(a)}`,
+    `  ${a.series} ${value}${held}, ${t("col.steps")} ${alertSteps(a)}`,
     ...more.map(([key, text]) => `  ${t(key)} ${plain(text)}`),
   ].join("\n");
 }

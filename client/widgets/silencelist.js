@@ -22,7 +22,7 @@ export function silenceList(silences, now) {
     past.length > 0 &&
       h(
         "details",
-        { class: "folded", "data-key": "past", open: active.length === 0 },
+        { class: "folded", "data-key": "past" },
         h("summary", {}, t("silences.past", { count: past.length })),
         listing(past, t("silences.past", { count: past.length }), false),
       ),

@@ -119,7 +119,9 @@ def test_a_silence_is_made_with_a_reason_is_seen_at_the_incident_and_is_ended(si
     expect(row).to_contain_text("broken on purpose")
     row.locator("button[data-act=end-silence]").click()
     page.locator("details[data-key=past] summary").click()
-    expect(page.locator("details[data-key=past] tr", has_text=agent.run_id)).to_contain_text(f"by {seen_by(page)}")
+    ended = page.locator("details[data-key=past] tr", has_text=agent.run_id)
+    expect(ended).to_be_visible()
+    expect(ended).to_contain_text(f"by {seen_by(page)}")
     past = [s for s in site.get("/api/silences")["silences"] if s["run_id"] == agent.run_id]
     assert [(s["reason"], s["ended_by"]) for s in past] == [("broken on purpose", seen_by(page))]
 

@@ -54,11 +54,31 @@ export function rulesView(host, id, shell) {
     series: [...new Set([...COMMON, ...(book.rules ?? []).map((rule) => rule.series)])].sort(),
     runs,
   });
+  let shown = "";
+  /** The open rule is in sight in its list; once, or the list would not let itself be scrolled. */
+  const reveal = () => {
+    const side = host.querySelector(".side"),
+      row = side?.querySelector(".rule-row[aria-current]");
+    if (!side || !row || shown === book.open) return;
+    shown = book.open;
+    const [list, own] = [side.getBoundingClientRect(), row.getBoundingClientRect()];
+    side.scrollTop += Math.min(0, own.top - list.top) + Math.max(0, own.bottom - list.bottom);
+  };
+  let drawing = false,
+    again = false;
+  // A field that goes while it has the focus speaks up once more, in the middle of the drawing that removes it.
   const draw = () => {
+    again = drawing;
+    if (drawing) return;
+    drawing = true;
     const now = current(book);
     patch(host, [head(), problemLine(problem), book.rules !== null && content(now)]);
     fill(host, now?.edited ?? false);
+    tester.drawn(host);
+    reveal();
     shell.title(t("nav.rules"), 0, false);
+    drawing = false;
+    if (again) draw();
   };
   const head = () =>
     h(

@@ -3,6 +3,7 @@ import { ACTIVE, decisive, figures, inOrder, keyOf } from "../backtests.js";
 import { axisNumber, number } from "../format.js";
 import { runPath } from "../router.js";
 import { t } from "../i18n/index.js";
+import { plotPlace } from "./backtestplot.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
 import { meter, runState, th } from "./parts.js";
@@ -18,8 +19,8 @@ const CHOICES = /** @type {import("../backtests.js").Choice[]} */ (["recent", "a
 const FEW = 12; // runs in the table before it is unfolded
 const MOST_OFFERED = 100;
 
-/** @param {Backtest} test @param {Ask} ask @param {HTMLElement} plot the curve of the chosen run */
-export function backtestPanel(test, ask, plot) {
+/** @param {Backtest} test @param {Ask} ask */
+export function backtestPanel(test, ask) {
   const { result } = test;
   return h(
     "section",
@@ -34,7 +35,7 @@ export function backtestPanel(test, ask, plot) {
     ask.choice === "logs" && pickFiles(ask),
     result === null && h("p", { class: "quiet", "data-key": "about" }, t("backtest.about")),
     result !== null && result.runs.length === 0 && h("p", { class: "quiet", "data-key": "none" }, t("backtest.none")),
-    result !== null && result.runs.length > 0 && [summary(result.summary), plot, table(result.runs, test.chosen, ask.all)],
+    result !== null && result.runs.length > 0 && [summary(result.summary), plotPlace(), table(result.runs, test.chosen, ask.all)],
   );
 }
 

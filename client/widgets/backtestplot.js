@@ -10,6 +10,10 @@ import { h, patch } from "./dom.js";
 
 const MOST_POINTS = 1000;
 
+/** Where the chart goes. The chart itself is never part of what is drawn anew: it would leave the page each time. */
+export const plotPlace = () =>
+  h("figure", { class: "chart flat tested-plot", "data-own": true, "data-key": "plot", "data-place": "plot" });
+
 /** @typedef {import("../backtests.js").Tested} Tested */
 
 /** @param {{ smoothing: () => number, robust: () => boolean, logY: () => boolean }} settings */
@@ -17,7 +21,8 @@ export function createBacktestPlot(settings) {
   const head = h("header", {}),
     plot = h("div", { class: "plot", role: "img", tabindex: 0, "data-own": true }),
     empty = h("div", { class: "empty-plot", hidden: true });
-  const element = h("figure", { class: "chart flat tested-plot", "data-own": true, "data-key": "plot" }, head, plot);
+  const element = plotPlace();
+  element.append(head, plot);
   /** @type {Tested | null} */ let run = null;
   let series = "",
     backtest = "", // the one that the log came with

@@ -48,10 +48,19 @@ export function patch(host, next) {
     const key = child.getAttribute("data-key");
     if (key !== null) keyed.set(key, child);
   }
+  const wantedKeys = new Set(wanted.map((node) => (node instanceof Element ? node.getAttribute("data-key") : null)));
+  const isGone = (/** @type {Node | null} */ node) =>
+    node instanceof Element && node.hasAttribute("data-key") && !wantedKeys.has(node.getAttribute("data-key"));
   let at = host.firstChild;
   for (const node of wanted) {
     const key = node instanceof Element ? node.getAttribute("data-key") : null;
     const old = key === null ? at : (keyed.get(key) ?? null);
+    // What goes is taken out of the way: moving what stays around it would take the focus from a field.
+    while (key !== null && at && at !== old && isGone(at)) {
+      const gone = at;
+      at = at.nextSibling;
+      host.removeChild(gone);
+    }
     if (old && same(old, node)) {
       if (old === at) at = old.nextSibling;
       else host.insertBefore(old, at);

@@ -46,17 +46,17 @@ export function ruleSub(rule) {
 /** @param {string} text of a number field */
 const points = (text) => t(text.trim() === "1" ? "rules.points.one" : "rules.points", { count: text.trim() || "\u2013" });
 
+/** How long it has to hold. @param {Draft} draft @returns {import("../rules.js").Piece[]} */
+const lasting = (draft) =>
+  pieces(t("rules.sentence.for"), { points: { text: points(draft.for_points), field: "for_points" } }) ?? [];
+
 /** The rule as one sentence whose figures are those of the fields. @param {Draft} draft @param {Detector[]} detectors */
 export function sentence(draft, detectors) {
   const silent = draft.detector in ABSENCE;
   const places = {
     series: { text: draft.series || "\u2013", field: "series" },
     condition: { parts: condition(draft, detectors) },
-    for: {
-      parts: silent
-        ? []
-        : (pieces(t("rules.sentence.for"), { points: { text: points(draft.for_points), field: "for_points" } }) ?? []),
-    },
+    for: { parts: silent || draft.for_points.trim() === "1" ? [] : lasting(draft) },
     severity: { text: t(`severity.${draft.severity}`), field: "severity" },
     action: { text: action(draft), field: "action.kind" },
   };
@@ -70,6 +70,8 @@ export function sentence(draft, detectors) {
 
 /** Settings that change nothing up to this value, and are not spoken of then. */
 const SILENT_UP_TO = /** @type {Record<string, number>} */ ({ need: 1, mean_of: 1, lost: 0 });
+/** Settings that the sentence speaks of only together with such a one. */
+const BESIDE = new Set(["of", "capacity", "within"]);
 
 /** @param {Draft} draft @param {Detector[]} detectors @returns {import("../rules.js").Piece[]} */
 function condition(draft, detectors) {
@@ -94,7 +96,9 @@ function condition(draft, detectors) {
 export function mainSettings(kind, detectors) {
   const all = settingsOf(detectors, kind),
     template = known(`condition.${kind}`, "");
-  const main = all.filter((s) => !template || isFlag(s) || (template.includes(`{${s.name}}`) && !(s.name in SILENT_UP_TO)));
+  const main = all.filter(
+    (s) => !template || isFlag(s) || (template.includes(`{${s.name}}`) && !(s.name in SILENT_UP_TO) && !BESIDE.has(s.name)),
+  );
   return new Set((main.length > 0 ? main : all).map((s) => `settings.${s.name}`));
 }
 

@@ -112,7 +112,15 @@ export function createTester(on) {
       saved = now.rule?.rule_id ?? null;
       sent = now.wrong.every((w) => w.field === "name" || w.field === "title") ? named(body(now.draft, detectors)) : null;
       const stale = test.result !== null && (sent === null || differs(test.of, sent));
-      return backtestPanel(test, { ...ask, runs: on.runs(), whyNot: why, stale }, plot.element);
+      return backtestPanel(test, { ...ask, runs: on.runs(), whyNot: why, stale });
+    },
+    /** Puts the chart where the panel keeps its place. @param {Element} host */
+    drawn(host) {
+      const place = host.querySelector("[data-place=plot]");
+      if (place && place !== plot.element) {
+        place.replaceWith(plot.element);
+        plot.redraw();
+      }
     },
     /** Another rule: what came out of the last one is not this one's. @param {string} id */
     opened(id) {

@@ -199,6 +199,25 @@ def test_two_pages_that_change_one_rule_are_told_and_nothing_is_overwritten_unse
     page.reload()  # hears of it now
 
 
+def test_a_notice_that_goes_while_somebody_types_takes_neither_the_field_nor_its_focus(site, page, own):
+    """A rule on a series that never came says so, until it is another version: as when it is saved elsewhere."""
+    rule_id = own["rule_id"]
+    site.api.put(f"/api/rules/{rule_id}", json={"series": "train/nobody_logs_this"}).raise_for_status()
+    store_run(site, f"rules-unseen-{rule_id}", healthy(260))
+    page.goto(f"/rules/{rule_id}")
+    expect(page.locator(".rule-form .notice")).to_contain_text("Never seen in")
+    field(page, "for_points").focus()
+    page.keyboard.press("End")
+    page.keyboard.type("2")
+    site.api.put(f"/api/rules/{rule_id}", json={"severity": "critical"}).raise_for_status()
+    expect(page.locator(".savebar .notice")).to_contain_text("was saved elsewhere")
+    expect(page.locator(".rule-form .notice")).to_have_count(0)
+    expect(field(page, "for_points")).to_be_focused()
+    page.keyboard.type("3")
+    expect(field(page, "for_points")).to_have_value("123")
+    expect(page.locator(".rule-form [data-field]")).to_have_count(12)
+
+
 def test_whoever_may_not_change_rules_reads_them_and_is_told_why(page):
     """No sign-in gives this role yet, so the real answer is read with another role in it."""
     page.route("**/api/me", lambda route: route.fulfill(json={**route.fetch().json(), "role": "viewer"}))
@@ -214,7 +233,7 @@ def test_leaving_with_something_unsaved_asks_first_also_in_chinese(page, own):
     page.goto(f"/rules/{own['rule_id']}")
     page.locator("button[data-act=language]").first.click()
     expect(page.locator("h1")).to_have_text("规则")
-    expect(page.locator(".sentence")).to_have_text("当 train/grad_norm 高于 40，持续 1 个点时，判为警告并通知。")
+    expect(page.locator(".sentence")).to_have_text("当 train/grad_norm 高于 40，即判为警告并通知。")
     field(page, "for_points").fill("3")
     expect(page.locator(".rule-form .badge.busy")).to_have_text("已修改，未保存")
     page.locator("[data-rule=grad-norm-spike] > a").click()

@@ -71,7 +71,7 @@ export default {
   "rules.more": "More settings ({count})",
   "rules.details": "Name and reason",
   "rules.why": "Why it exists: {reason}",
-  "rules.failure": "Failed {at} and is not judged until it is saved again: {text}",
+  "rules.failure": "Failed at {at} and is not judged until it is saved again: {text}",
   "rules.never_seen": "Never seen in {runs}: a rule on a series that does not come is silent.",
   "rules.too_many": "More series than a rule watches in {runs}: those beyond the first 200 are not judged.",
   "rules.and_more": "{names} and {count} more",

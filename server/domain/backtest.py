@@ -79,7 +79,7 @@ def replay(recording: Recording, rules: Iterable[AlertRule], now: datetime) -> R
     for column in recording.columns:
         by_segment.setdefault(column.segment, []).append(column)
     for segment, columns in sorted(by_segment.items()):
-        again.begin(segment)
+        again.enter(segment)
         for point in points_in(columns):
             again.judge(point)
         if segment in recording.ends:
@@ -175,7 +175,7 @@ class _Replaying:
             return
         self._keep(replace(alert, state=AlertState.RESOLVED, resolved_step=step, resolved_at=self._now, closed_because=because))
 
-    def begin(self, segment: int) -> None:
+    def enter(self, segment: int) -> None:
         """A segment begins. One that nobody has announced begins for each rule with its first point, in `_stand`."""
         begun = self._recording.segments.get(segment)
         if begun is None:

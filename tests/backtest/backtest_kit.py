@@ -128,10 +128,12 @@ def train_at_random(training, random):
             training.end(random.choice(list(EndReason)))
             has_ended = True
             continue
-        length = random.choice((3, 12, 40, 100))
+        length = random.choice((3, 12, 40))
         rows = [[_logged(random, step + 1 + at, trouble) for at in range(length)] for _ in range(training.ranks)]
         step += length
         training.log(rows)
+    if not has_ended and random.random() < 0.5:
+        training.end(random.choice(list(EndReason)))
     return training
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from random import Random
 
 import pytest
-from backtest_kit import ALL_RULES, BY_GUARD, NOW, QUICK_RULES, Training, train_at_random
+from backtest_kit import ALL_RULES, BY_GUARD, NOW, QUICK_RULES, Training, rule, train_at_random
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from judging_kit import use_rules
@@ -23,7 +23,14 @@ OF_THE_SERVER = ("onset_at", "firing_at", "resolved_at", "incident_id", "again_a
 def told(found):
     """Episodes as text, since NaN equals nothing; in an order of their own, since ranks come in any."""
     kept = [{name: value for name, value in asdict(each).items() if name not in OF_THE_SERVER} for each in found]
-    return sorted(str(each) for each in kept)
+    return sorted(str({name: _stored(value) for name, value in each.items()}) for each in kept)
+
+
+def _stored(value):
+    """As the database gives it back: its numbers are floats."""
+    if isinstance(value, dict):
+        return {name: float(each) for name, each in value.items()}
+    return float(value) if type(value) is int else value
 
 
 def live_of(connection):
@@ -66,7 +73,7 @@ def check(connection, seed):
 def test_random_runs_with_rollbacks_restarts_and_nan_give_the_servers_own_episodes_on_sqlite(connection):
     reasons = set()
 
-    @settings(max_examples=25, **MANY)
+    @settings(max_examples=15, **MANY)
     @given(seed=st.integers(0, 2**32))
     def random_runs(seed):
         reasons.update(each.closed_because for each in check(connection, seed))
@@ -130,7 +137,7 @@ def test_leaving_out_the_rewind_is_noticed(connection, monkeypatch):
     training.roll_back(10)
     training.log([losses([2.0] * 20, 11)])
     same(connection)
-    monkeypatch.setattr(domain._Replaying, "begin", lambda *_: None)
+    monkeypatch.setattr(domain._Replaying, "_close_rewound", lambda *_: None)
     with pytest.raises(AssertionError):
         same(connection)
 
@@ -140,16 +147,17 @@ def test_points_sealed_into_chunks_and_points_still_in_the_tail_are_read_alike(c
     training = Training(connection, ranks=1)
     training.start()
     for first in range(1, 2400, 600):
-        training.log([losses([2.0 if at % 97 else 50.0 for at in range(600)], first)])
+        training.log([losses([2.0 if at % 97 > 2 else 50.0 for at in range(600)], first)])
     assert len(same(connection)) > 20
 
 
 def test_rules_across_ranks_see_the_points_of_all_of_them(connection):
-    use_rules(connection, *ALL_RULES)
+    use_rules(connection, rule("slow-rank", "straggler", series.STEP_SECONDS))
     training = Training(connection, ranks=3)
     training.start()
     for first in range(1, 400, 20):
         steps = range(first, first + 20)
         training.log([[(step, {series.STEP_SECONDS: 2.0 if rank == 2 else 0.5}) for step in steps] for rank in range(3)])
-    found = same(connection)
-    assert [each.rank for each in found if each.rank == ALL_RANKS or each.detector == "straggler"]
+        if first == 201:
+            training.roll_back(220)
+    assert [each.rank for each in same(connection)] == [ALL_RANKS]

@@ -49,6 +49,7 @@ def noisy(level, count, spread=0.05, seed=1):
         (noisy(0.3, 190) + noisy(0.6, 300, seed=2), 250),  # the past must be known first
         ([NAN, INF, 0.0, -1.0] * 200, None),
         ([30.0] * 5 + noisy(0.3, 1000), None),  # it compiled first
+        (noisy(0.3, 400) + ([5.0] + [0.3] * 9) * 40, None),  # saves at every tenth step from then on
     ],
 )
 def test_steps_are_slow_once_fifty_in_a_row_take_half_as_long_again_as_before(values, first):
@@ -106,6 +107,7 @@ def sawtooth(low, high, period, count=5000):
         (sawtooth(2 * GB, 4 * GB, 97), False),
         ([4 * GB] * 2000 + [8 * GB] * 3000, False),  # one jump, then level
         ([4 * GB + 1 * GB * (n // 1000) for n in range(5000)], False),  # a jump now and then
+        ([8 * GB + 2e6 * n + GB * (n // 32 % 2) for n in range(3000)], False),  # comes and goes, if ever higher
         (leak(8 * GB, -2e6), False),
         ([NAN, INF, 0.0] * 1000, False),
     ],

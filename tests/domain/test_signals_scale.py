@@ -91,7 +91,7 @@ def test_a_collapsed_scale_says_from_where_it_fell():
         ([256.0] * 300, None),  # restored
         (halving(65536.0, 9) + [256.0] * 300, None),  # not restored: it searches and comes to where it was
         (halving(256.0, 9), 9),  # dies again soon after
-        ([8.0] * 300, None),  # fixed by hand from now on
+        ([0.5] * 300, None),  # fixed by hand from now on
     ],
 )
 def test_after_a_restart_the_scale_is_measured_by_where_it_stood_before(after, first):

@@ -13,6 +13,7 @@ from trainer_agent.wire.codec import WireError, from_json, to_json
 from trainer_agent.wire.vocabulary import DataMode, Severity
 
 from .detectors import DETECTORS, with_defaults
+from .detectors.absence import ABSENCES
 from .detectors.base import DetectorKind, Setting
 
 __all__ = [
@@ -257,6 +258,8 @@ def _of_action(rule: AlertRule) -> _Found:
     action = rule.action
     if action.kind is not ActionKind.NOTIFY and rule.severity is Severity.INFO:
         yield "severity", "must be warning or critical for a rule that acts: information says nothing against a checkpoint"
+    if action.kind is not ActionKind.NOTIFY and rule.detector in ABSENCES:
+        yield "action.kind", "must be notify: a run that does not answer can be ordered nothing"
     if not 0 <= action.countdown_seconds <= MAX_COUNTDOWN_SECONDS:  # NaN fails too
         yield "action.countdown_seconds", f"must lie between 0 and {MAX_COUNTDOWN_SECONDS:g}"
     limit = action.max_grad_norm

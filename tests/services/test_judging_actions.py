@@ -7,6 +7,7 @@ from judging_kit import OWNER, Trainer, alerts_of, data_of, told, use_rules
 
 from server.domain.commands import Hand
 from server.domain.countdowns import BREAKER_RULE_ID, CountdownState
+from server.domain.default_absence import ABSENCE_RULES
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.services import commands, countdowns, holds, ingest, liveness, rules, runs, silences
 from server.services.commands import NewCommand
@@ -302,3 +303,10 @@ def test_an_alert_says_beforehand_that_the_policy_forbids_what_its_rule_asks_for
     assert "policy allows no automatic rollback" in words.following[0]
     assert "不允许" in words.following[1]
     assert counting(connection).action.kind is ActionKind.STOP
+
+
+@pytest.mark.parametrize("rule_id", ["run-lost", "run-stalled"])
+def test_a_rule_of_absence_can_only_tell(connection, clock, rule_id):
+    use_rules(connection, *ABSENCE_RULES)
+    with pytest.raises(Invalid, match="must be notify"):
+        rules.change(connection, rule_id, {"action": {"kind": "stop"}}, "ann", clock())

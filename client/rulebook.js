@@ -24,7 +24,7 @@
  * @typedef {{ kind: "rules", rules: Rule[], detectors: Detector[] } | { kind: "select", id: string } | { kind: "edit", field: string, value: string }
  *   | { kind: "discard" } | { kind: "mine" } | { kind: "saved", rule: Rule } | { kind: "switching", id: string, enabled: boolean } | { kind: "switched", rule: Rule } | { kind: "deleted", id: string }} Input
  */
-import { blank, changed, draftOf, edits, problems } from "./rules.js";
+import { blank, changed, draftOf, edits, problems, settingsOf } from "./rules.js";
 
 /** The id under which a rule is written that is not stored yet. */
 export const NEW = "new";
@@ -154,3 +154,19 @@ export const unsaved = (book) =>
 
 /** How many rules there are, and how many are on. @param {Rule[]} rules */
 export const counts = (rules) => ({ count: rules.length, on: rules.filter((rule) => rule.enabled).length });
+
+/**
+ * The fields that the server found wrong, in its own words; what it says of all settings stands at the first.
+ * @param {{ field: string, message: string }[]} errors
+ * @param {Detector[]} detectors
+ * @param {string} kind of the rule's detector
+ * @returns {import("./rules.js").Wrong[]}
+ */
+export function flawsOf(errors, detectors, kind) {
+  const first = settingsOf(detectors, kind)[0]?.name ?? "";
+  return errors.map(({ field, message }) => ({
+    field: field === "settings" ? `settings.${first}` : field,
+    key: "",
+    text: message,
+  }));
+}

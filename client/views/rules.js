@@ -1,7 +1,7 @@
 /** The rules page: all rules, the editor of one, and the backtest of what the editor holds. What is typed and not saved stays with its rule. */
 import { api } from "../api.js";
 import { body, changes } from "../rules.js";
-import { EMPTY, NEW, counts, current, step, unsaved } from "../rulebook.js";
+import { EMPTY, NEW, counts, current, flawsOf, step, unsaved } from "../rulebook.js";
 import { createLoader, problemOf } from "../loader.js";
 import { paced } from "../pace.js";
 import { rulePath } from "../router.js";
@@ -12,9 +12,9 @@ import { icon } from "../widgets/icons.js";
 import { problemLine } from "../widgets/parts.js";
 import { askDelete, askLeave, askReset } from "../widgets/ruleasks.js";
 import { ruleEditor, saveBar } from "../widgets/ruleeditor.js";
-import { controlOf, fill } from "../widgets/rulefields.js";
+import { COMMON_SERIES, controlOf, fill } from "../widgets/rulefields.js";
 import { ruleList, rulePick } from "../widgets/rulelist.js";
-import { ruleName } from "../widgets/rulewords.js";
+import { ruleName, unsavedNames } from "../widgets/rulewords.js";
 import { createTester } from "../widgets/tester.js";
 
 const COUNTS_MS = 3000; // between two looks at what the runs did to the counts of the list
@@ -51,7 +51,7 @@ export function rulesView(host, id, shell) {
     detectors: book.detectors,
     wrong: [...now.wrong.filter((w) => !now.isNew || touched.has(w.field)), ...flaws],
     readOnly: readOnly(),
-    series: [...new Set([...COMMON, ...(book.rules ?? []).map((rule) => rule.series)])].sort(),
+    series: [...new Set([...COMMON_SERIES, ...(book.rules ?? []).map((rule) => rule.series)])].sort(),
     runs,
   });
   let shown = "";
@@ -162,7 +162,7 @@ export function rulesView(host, id, shell) {
       await what();
     } catch (error) {
       const wrong = problemOf(error);
-      flaws = flawsOf(wrong, book.detectors, current(book)?.draft.detector ?? "");
+      flaws = flawsOf(wrong.now?.errors ?? [], book.detectors, current(book)?.draft.detector ?? "");
       refused = wrong.status === 409 || flaws.length > 0 ? null : wrong;
       await loader.load(); // what is stored now says the rest
       if (wrong.status === 409 && !current(book)?.theirs) refused = wrong;
@@ -289,7 +289,7 @@ export function rulesView(host, id, shell) {
     },
     leaving: (route, leave) => {
       if (route.view === "rules" || route.view === "signin" || !unsaved(book)) return true;
-      askLeave(names(book), () => {
+      askLeave(unsavedNames(book), () => {
         book = EMPTY;
         leave();
       });
@@ -308,32 +308,3 @@ export function rulesView(host, id, shell) {
     },
   };
 }
-
-const COMMON = [
-  "train/loss",
-  "train/grad_norm",
-  "train/learning_rate",
-  "eval/loss",
-  "amp/loss_scale",
-  "amp/overflow",
-  "perf/step_seconds",
-  "perf/tokens_per_second",
-  "system/gpu_memory_bytes",
-  "system/host_memory_bytes",
-];
-
-/** The fields that the server found wrong, in its own words. @param {any} problem @param {import("../rules.js").Detector[]} detectors @param {string} kind @returns {import("../rules.js").Wrong[]} */
-function flawsOf(problem, detectors, kind) {
-  const first = detectors.find((d) => d.kind === kind)?.settings[0]?.name ?? "";
-  return (problem.now?.errors ?? []).map((/** @type {any} */ flaw) => ({
-    field: flaw.field === "settings" ? `settings.${first}` : flaw.field,
-    key: "",
-    text: flaw.message,
-  }));
-}
-
-/** The rules with something unsaved, by name. @param {import("../rulebook.js").Book} book */
-const names = (book) =>
-  Object.entries(book.editing)
-    .map(([id, { draft }]) => (id === NEW ? draft.name.trim() || t("rules.new") : draft.name))
-    .join(t("order.and"));

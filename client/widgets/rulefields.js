@@ -10,6 +10,20 @@ import { capital, companions, detectorName, fieldLabel, isFlag, wrongText } from
  *   series: string[], runs: any[] }} Form `series`: known names; `runs`: of the server, the newest first
  */
 
+/** Series that most runs have, to choose from while typing. */
+export const COMMON_SERIES = [
+  "train/loss",
+  "train/grad_norm",
+  "train/learning_rate",
+  "eval/loss",
+  "amp/loss_scale",
+  "amp/overflow",
+  "perf/step_seconds",
+  "perf/tokens_per_second",
+  "system/gpu_memory_bytes",
+  "system/host_memory_bytes",
+];
+
 /** @param {string} field */
 const idOf = (field) => `rule-${field.replaceAll(".", "-")}`;
 

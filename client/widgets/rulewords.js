@@ -1,5 +1,7 @@
 /** A rule in words: the name of its condition and fields, the sentence it makes, what is wrong with it. */
-import { ABSENCE, detectorOf, pieces, settingsOf } from "../rules.js";
+import { ABSENCE, detectorOf, settingsOf } from "../rules.js";
+import { NEW } from "../rulebook.js";
+import { pieces } from "../sentences.js";
 import { duration } from "../format.js";
 import { ruleName as nameOf, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
@@ -46,7 +48,7 @@ export function ruleSub(rule) {
 /** @param {string} text of a number field */
 const points = (text) => t(text.trim() === "1" ? "rules.points.one" : "rules.points", { count: text.trim() || "\u2013" });
 
-/** How long it has to hold. @param {Draft} draft @returns {import("../rules.js").Piece[]} */
+/** How long it has to hold. @param {Draft} draft @returns {import("../sentences.js").Piece[]} */
 const lasting = (draft) =>
   pieces(t("rules.sentence.for"), { points: { text: points(draft.for_points), field: "for_points" } }) ?? [];
 
@@ -73,7 +75,7 @@ const SILENT_UP_TO = /** @type {Record<string, number>} */ ({ need: 1, mean_of: 
 /** Settings that the sentence speaks of only together with such a one. */
 const BESIDE = new Set(["of", "capacity", "within"]);
 
-/** @param {Draft} draft @param {Detector[]} detectors @returns {import("../rules.js").Piece[]} */
+/** @param {Draft} draft @param {Detector[]} detectors @returns {import("../sentences.js").Piece[]} */
 function condition(draft, detectors) {
   const places = Object.fromEntries(
     settingsOf(detectors, draft.detector).map((s) => {
@@ -119,3 +121,9 @@ function action(draft) {
 
 /** What a detector reads beside the rule's own series. @param {Draft} draft @param {Detector[]} detectors */
 export const companions = (draft, detectors) => detectorOf(detectors, draft.detector)?.companions ?? [];
+
+/** The rules with something unsaved, by name. @param {import("../rulebook.js").Book} book */
+export const unsavedNames = (book) =>
+  Object.entries(book.editing)
+    .map(([id, { draft }]) => (id === NEW ? draft.name.trim() || t("rules.new") : draft.name))
+    .join(t("order.and"));

@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { EMPTY, NEW, counts, current, step, unsaved } from "../../client/rulebook.js";
+import { EMPTY, NEW, counts, current, flawsOf, step, unsaved } from "../../client/rulebook.js";
 
 const DETECTORS = [
   {
@@ -164,4 +164,18 @@ test("every input leaves a book that can be shown, in any order", () => {
 
 test("the counts say how many rules there are and how many are on", () => {
   assert.deepEqual(counts([rule("a"), rule("b", { enabled: false })]), { count: 2, on: 1 });
+});
+
+test("what the server finds wrong stands at its field, and what it says of all settings at the first of them", () => {
+  const errors = [
+    { field: "for_points", message: "must lie between 1 and 100000" },
+    { field: "settings", message: "must give above or below" },
+  ];
+  assert.deepEqual(
+    flawsOf(errors, DETECTORS, "spike").map((flaw) => [flaw.field, flaw.text]),
+    [
+      ["for_points", "must lie between 1 and 100000"],
+      ["settings.times", "must give above or below"],
+    ],
+  );
 });

@@ -1,6 +1,7 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { blank, body, changed, changes, draftOf, edits, fields, numberIn, pieces, problems } from "../../client/rules.js";
+import { blank, body, changed, changes, draftOf, edits, fields, numberIn, problems } from "../../client/rules.js";
+import { pieces } from "../../client/sentences.js";
 
 const setting = (name, value, minimum, maximum, whole = false) => ({
   name,

@@ -10,6 +10,8 @@ from stored_runs import dying, healthy, store_run
 from trainer_agent.wire.vocabulary import EndReason
 
 ONSET, DEAD, STEPS = 300, 340, 360
+TESTED_MS = 60_000
+"""The first backtest starts its worker processes, which takes seconds of a busy machine."""
 OWN = {"name": "Norm over 40", "title": "Norm over 40", "series": "train/grad_norm", "detector": "threshold"}
 
 
@@ -107,7 +109,7 @@ def test_a_rule_is_tried_on_a_dead_run_before_it_is_saved_and_the_bands_are_seen
     page.locator("[data-act=backtest]").click()
     row = page.locator(f"tr[data-id='{died}']")
     fires = next(step for step in range(ONSET, STEPS) if 2.0 * 1.15 ** (step - ONSET) > 40)
-    expect(row).to_contain_text(f"dead at {DEAD}")
+    expect(row).to_contain_text(f"dead at {DEAD}", timeout=TESTED_MS)
     expect(row).to_contain_text(str(fires))
     expect(row).to_contain_text(f"{DEAD - fires} steps early")
     expect(page.locator(f"tr[data-id='{well}']")).to_contain_text("quiet")
@@ -136,7 +138,7 @@ def test_a_log_file_is_tried_and_a_backtest_can_be_cancelled(site, page, own):
     files = page.locator("input[data-files]")
     files.set_input_files({"name": "story.csv", "mimeType": "text/csv", "buffer": csv.encode()})
     page.locator("[data-act=backtest]").click()
-    expect(page.locator("tr[data-id='log:1']")).to_contain_text(f"dead at {DEAD}")
+    expect(page.locator("tr[data-id='log:1']")).to_contain_text(f"dead at {DEAD}", timeout=TESTED_MS)
     expect(page.locator(".tested-plot .js-line")).to_have_count(1)
     long = "step,loss,grad_norm\n" + "\n".join(f"{step},2.0,2.{step % 97}" for step in range(1, 300_000))
     files.set_input_files({"name": "long.csv", "mimeType": "text/csv", "buffer": long.encode()})

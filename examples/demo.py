@@ -166,8 +166,9 @@ def _judge(api: Api, runs: dict[str, str], options: Options, receiver: Receiver,
     guarded, twin = (_told(api, runs[name]) for name in ("guarded", "twin"))
     culprit = json.loads((options.directory / "guarded" / "data.json").read_text())["culprit_first_step"]
     result = figures(guarded, twin, culprit, () if options.manual else (ACTING_RULE,))
+    seen = set(receiver.ids)  # before the log is read: a message that comes in between is in the log and not missed here
     log = wait_for("the last deliveries", lambda: _settled(api, hook), 30)
-    same = set(log) == set(receiver.ids) and receiver.refused == 0
+    same = seen <= set(log) <= set(receiver.ids) and receiver.refused == 0
     result["receiver_ids_equal_log"] = same
     words = f"the delivery log has {len(log)} messages, the receiver verified {len(receiver.ids)} and refused {receiver.refused}"
     return result, [*checks(result, guarded, twin), Check("webhooks", ok=same and bool(log), words=words)]

@@ -86,9 +86,12 @@ def test_the_default_pack_warns_of_the_recorded_death_long_before_it_and_says_no
 
     assert first_firings("healthy") == {}
     assert first_firings("dies") == {
-        "grad-norm-spike": 214,
-        "loss-rises-5": 220,
+        "grad-norm-spike": 217,
+        "loss-spike": 219,
+        "grad-norm-not-finite": 222,
         "steps-skipped-often": 222,
+        "grad-norm-ramp": 223,
+        "loss-diverges": 223,
         "grad-norm-over-10": 225,
         "loss-not-finite": 235,
         "steps-skipped": 238,

@@ -104,17 +104,20 @@ def test_the_recorded_death_is_seen_in_time_and_its_finite_checkpoints_are_no_ta
     for alert in alerts_store.read_alerts(connection, "run"):  # newest first, so the first episode of a rule stays
         first[alert.rule_id] = alert.firing_step
     assert first == {
-        "grad-norm-spike": 214,
-        "loss-rises-5": 220,
+        "grad-norm-spike": 217,
+        "loss-spike": 219,
+        "grad-norm-not-finite": 222,
         "steps-skipped-often": 222,
+        "grad-norm-ramp": 223,
+        "loss-diverges": 223,
         "grad-norm-over-10": 225,
         "loss-not-finite": 235,
         "steps-skipped": 238,
     }
     assert alerts_of(connection)["loss-not-finite"].state is AlertState.FIRING
-    assert states(connection) == {f"c1-{step}": C.SOUND if step < 214 else C.UNSOUND for step in range(50, 321, 50)}
+    assert states(connection) == {f"c1-{step}": C.SOUND if step < 217 else C.UNSOUND for step in range(50, 321, 50)}
     proposal = checkpoints.propose(connection, "run")
-    assert (proposal.choice.target.step, proposal.first_sign_step) == (200, 214)
+    assert (proposal.choice.target.step, proposal.first_sign_step) == (200, 217)
     assert [each.step for each, _ in proposal.choice.passed_over] == [300, 250]
 
 

@@ -322,7 +322,12 @@ def _soak_tests() -> int:
     """The tests that have a long form: crash labels several times, random kills and lives, faults, forks, and ranks."""
     long = {"LOSSGUARD_SOAK": "1", "KILL_ROUNDS": "4", "KILL_RANDOM": "200", "ENDS_FORKS": "1000", "ENDS_RECORDS": "1000000"}
     code = _run(
-        [PYTHON, "-m", "pytest", *(f"tests/{each}" for each in ("kill", "faults", "ends", "ranks", "retention", "issuing", "judging"))],
+        [
+            PYTHON,
+            "-m",
+            "pytest",
+            *(f"tests/{each}" for each in ("kill", "faults", "ends", "ranks", "retention", "issuing", "judging")),
+        ],
         _quiet_training() | long,
     )
     say(f"soak: kills, faults, ends and ranks {'failed' if code else 'passed'}")

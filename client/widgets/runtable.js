@@ -222,7 +222,11 @@ function row(run, left) {
     ),
     h("td", { class: `num c-loss${odd(loss)}`, "data-label": t("label.loss") }, number(loss)),
     h("td", { class: `num c-grad${odd(norm)}`, "data-label": t("label.grad_norm") }, number(norm)),
-    h("td", { class: "c-alert" }, run.alerts.worst && severityBadge(run.alerts.worst.severity, alertTitle(run.alerts.worst))),
+    h(
+      "td",
+      { class: "c-alert", title: run.alerts.worst && alertTitle(run.alerts.worst) },
+      run.alerts.worst && severityBadge(run.alerts.worst.severity, alertTitle(run.alerts.worst)),
+    ),
     h("td", { class: "num c-scale" }, powerOfTwo(scale)),
     memory(run),
     h("td", { class: "c-host quiet" }, run.host),

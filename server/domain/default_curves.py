@@ -38,22 +38,22 @@ LOSS_RULES: Final = (
         series=series.LOSS,
         detector=DetectorKind.SPIKE,
         settings={
-            "times": 1.5,
-            "spreads": 6.0,
+            "times": 1.45,
+            "spreads": 5.5,
             "history": 8,
             "window": 32,
             "need": 2,
             "of": 3,
-            "alone_times": 2.4,
+            "alone_times": 2.25,
             "start_times": 1.01,
             "share": 0.03,
-            "young_times": 1.6,
+            "young_times": 1.55,
         },
         severity=Severity.WARNING,
         reason=(
-            "A blow-up, or a spike that may heal: 1.5 times the median of the last 32 points and 6 robust spreads above it, in "
-            "2 of 3 points because a single batch may be an outlier, or in one at 2.4 times and 12 spreads. In the first 8 "
-            "points 1.6 times the first values. Healthy runs of single batches cross the ratio all the time and the spreads "
+            "A blow-up, or a spike that may heal: 1.45 times the median of the last 32 points and 5.5 robust spreads above it, "
+            "in 2 of 3 points because a single batch may be an outlier, or in one at 2.25 times and 11 spreads. In the first 8 "
+            "points 1.55 times the first values. Healthy runs of single batches cross the ratio all the time and the spreads "
             "hardly ever; both together were never crossed in 42 random healthy runs."
         ),
     ),
@@ -63,10 +63,10 @@ LOSS_RULES: Final = (
         title="Loss diverges",
         series=series.LOSS,
         detector=DetectorKind.DIVERGENCE,
-        settings={"give_back": 0.6},
+        settings={"times": 1.14, "spreads": 14.5, "give_back": 0.6},
         severity=Severity.WARNING,
         reason=(
-            "A rise that is too slow for a spike, or that stays: the median of 5 points 1.15 times the best one so far, and 16 "
+            "A rise that is too slow for a spike, or that stays: the median of 5 points 1.14 times the best one so far, and 14.5 "
             "of its own standard deviations, for 5 points. The best of thousands of noisy points is low by chance: the "
             "noisiest healthy run reached 11 of these deviations, the slowest divergence 18. A run that gives back 0.6 of its "
             "fall within its first 32 points is told of at once."
@@ -134,10 +134,10 @@ GRADIENT_RULES: Final = (
         title="Grad norm spikes",
         series=series.GRAD_NORM,
         detector=DetectorKind.SPIKE,
-        settings={"times": 3.0, "spreads": 10.0, "history": 20, "need": 3, "of": 5},
+        settings={"times": 3.0, "spreads": 9.0, "history": 20, "need": 3, "of": 5},
         severity=Severity.WARNING,
         reason=(
-            "The earliest sign where single steps are logged: over 3 times the median of the last 128 points and 10 robust "
+            "The earliest sign where single steps are logged: over 3 times the median of the last 128 points and 9 robust "
             "spreads above it, in 3 of 5 points. One point alone is common in healthy runs: two random ones had bursts of 18 "
             "times their median. It sees the shock, not whether the run absorbs it: it only tells unless it is given an action."
         ),

@@ -44,15 +44,6 @@ export function covers(silence) {
   };
 }
 
-/**
- * The silence that keeps messages of this run back, whatever the rule; the one that lasts longest.
- * @param {any[]} silences @param {{ run_id: string, project?: string }} run @param {Date} now
- */
-export const silenceOf = (silences, run, now) =>
-  sorted(silences, now)
-    .active.filter((s) => !s.rule_id && (s.run_id ? s.run_id === run.run_id : s.project === run.project))
-    .at(-1) ?? null;
-
 /** A form that is open: what it was opened for is chosen. @param {{ run?: string, project?: string, rule?: string }} [about] @returns {Chosen} */
 export const proposed = (about = {}) => ({ ...proposedTerm(), run: "", project: "", rule: "", ...about });
 

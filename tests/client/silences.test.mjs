@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import assert from "node:assert/strict";
-import { covers, holds, lacking, proposed, silenceBody, silenceOf, sorted } from "../../client/silences.js";
+import { covers, holds, lacking, proposed, silenceBody, sorted } from "../../client/silences.js";
 import { MOST_HOURS, endOfTerm, hoursOf, lackingTerm, proposedTerm, termBody } from "../../client/terms.js";
 import { silence } from "./kit.mjs";
 
@@ -54,13 +54,6 @@ test("what it covers is one sentence: a rule, a run, a project, or a rule in one
     ],
   );
   assert.deepEqual(covers(silence({ run_name: null })).values.run, "r1", "a run without a name by its id");
-});
-
-test("a run is silenced by one of its own or of its project, not by that of a rule or of another run", () => {
-  const whole = silence({ run_id: null, project: "p", ends_at: "2026-04-03T00:00:00Z" });
-  assert.equal(silenceOf([silence({}), whole], { run_id: "r1", project: "p" }, NOON), whole, "the one that lasts longest");
-  assert.equal(silenceOf([silence({ rule_id: "x" })], { run_id: "r1" }, NOON), null);
-  assert.equal(silenceOf([silence({ run_id: "r2" }), whole], { run_id: "r1", project: "q" }, NOON), null);
 });
 
 test("hours are one of the spans or a number by hand, more than none and at most thirty days", () => {

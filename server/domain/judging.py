@@ -169,9 +169,12 @@ class Judging:
 
     def judge(self, point: Point) -> Iterator[Change]:
         """What a point changes. The iterator must be read to its end before the next point is judged."""
+        posts, segment = self._posts, point.segment
         for concerned in self._concerned(point.series):
             for rule, key in concerned:
-                post = self._post(rule, key, point)
+                post = posts.get(key)
+                if post is None or post.segment != segment or self.failures:  # hardly ever, and this runs for each rule and point
+                    post = self._post(rule, key, point)
                 change = self._see(post, point) if post is not None else None
                 if change is not None:
                     yield change

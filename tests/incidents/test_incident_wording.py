@@ -158,7 +158,7 @@ def test_the_stored_text_is_of_the_series_that_was_judged_not_of_the_pattern():
 
 def test_the_call_for_a_person_says_so_in_chinese_too():
     halted = an_alert("b", rule_id="automatic-actions", detector="", text="No automatic rollback: ...")
-    assert texts(halted)["zh"].startswith("自动操作已停止，需要人来处理。train/grad_norm 为 12.5")
+    assert texts(halted)["zh"].startswith("自动处置已停止，需要人来处理。train/grad_norm 为 12.5")
 
 
 ALERT = an_alert("a", Severity.CRITICAL, detector="nonfinite", series="train/loss", onset_step=4977)
@@ -255,3 +255,9 @@ def test_a_message_stays_under_twenty_kilobytes_and_counts_what_it_leaves_out(la
     assert 0 < len(told["data"]["alerts"]) < 50
     assert told["data"]["value"] == "NaN"
     assert told["data"]["done"] == {"en": "d", "zh": "做"}[language]
+
+
+def test_nobody_is_sent_to_stop_a_run_by_a_rule_on_trial():
+    alert = replace(ALERT, trial=True)
+    assert advice(alert, Situation(RunState.RUNNING))[0].startswith("Nothing: the rule is on trial")
+    assert advice(alert, Situation(RunState.FAILED))[0].startswith("Nothing: the rule is on trial")

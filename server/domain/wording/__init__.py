@@ -44,4 +44,4 @@ def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0, 
 def texts(alert: Alert) -> dict[str, str]:
     """What the alert says, by language. The English one is the stored one."""
     said = sentence(alert.detector, facts_of(alert), "zh")
-    return {"en": alert.text, "zh": f"自动操作已停止，需要人来处理。{said}" if alert.rule_id == BREAKER_RULE_ID else said}
+    return {"en": alert.text, "zh": f"自动处置已停止，需要人来处理。{said}" if alert.rule_id == BREAKER_RULE_ID else said}

@@ -72,6 +72,10 @@ _OF_KIND: Final[Mapping[str, Both]] = {
         "请检查损失缩放：它的初值或增长对这个模型可能过高。",
     ),
 }
+_TRIAL: Final[Both] = (
+    "Nothing: the rule is on trial. See whether it was right before you let it speak.",
+    "无需处理：该规则正在试用。启用之前，请先看它判断得是否正确。",
+)
 _COUNTING: Final[Both] = ("Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。")
 _FORBIDDEN: Final[Both] = (
     "The run's policy allows no automatic rollback, which the rule asks for: it is stopped instead, unless somebody cancels.",
@@ -83,8 +87,8 @@ _DEAD: Final = frozenset({"skip_streak", "loss_scale"})
 
 def advice(alert: Alert, situation: Situation) -> Both:
     """What to do next, in both languages."""
-    if situation.state in ENDED:
-        return _after_the_end(situation)
+    if alert.trial or situation.state in ENDED:
+        return _TRIAL if alert.trial else _after_the_end(situation)
     if alert.closed_because is not None and alert.closed_because in _OVER:
         return _OVER[alert.closed_because]
     if situation.is_counting:

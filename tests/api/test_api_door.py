@@ -1,3 +1,4 @@
+import re
 import socket
 
 import pytest
@@ -46,6 +47,11 @@ DOORS = {
     "DELETE /api/rules/{rule_id}": "people",
     "POST /api/rules/{rule_id}/reset": "people",
     "GET /api/detectors": "people",
+    "POST /api/backtests": "people",
+    "GET /api/backtests": "people",
+    "GET /api/backtests/{backtest_id}": "people",
+    "DELETE /api/backtests/{backtest_id}": "people",
+    "GET /api/backtests/{backtest_id}/logs/{number}/points": "people",
     "GET /api/webhooks": "people",
     "POST /api/webhooks": "people",
     "PUT /api/webhooks/{webhook_id}": "people",
@@ -55,9 +61,12 @@ DOORS = {
     "GET /": "page",
     "GET /runs": "page",
     "GET /runs/{run_id}": "page",
+    "GET /runs/{run_id}/incidents/{incident_id}": "page",
     "GET /alerts": "page",
+    "GET /alerts/{tab}": "page",
     "GET /webhooks": "page",
     "GET /rules": "page",
+    "GET /rules/{rule_id}": "page",
     "GET /signin": "page",
     "GET /vendor/plotly.min.js": "page",
     "GET /{path:page}": "page",
@@ -122,9 +131,12 @@ def clients(strict):
 @pytest.mark.parametrize("who", CALLERS)
 def test_the_door(clients, route, who):
     method, path = route.split(" ")
-    for name in ("run_id", "command_id", "rule_id", "webhook_id"):
-        path = path.replace(f"{{{name}}}", "some-id")
-    path = path.replace("{path:page}", "main.js")
+    path = (
+        re.sub(r"\{\w+_id\}", "some-id", path)
+        .replace("{number}", "1")
+        .replace("{tab}", "silences")
+        .replace("{path:page}", "main.js")
+    )
     status = clients[who].request(method, path, content=b"{}" if method in {"POST", "PUT"} else None, headers=JSON).status_code
     expected = EXPECTED[DOORS[route]].get(who, 401)
     if expected is None:

@@ -16,8 +16,8 @@ from server.domain.judging import ALL_RANKS, Judging, Key, replayed
 from server.domain.rules import AlertRule
 from server.domain.watching import Watch
 from server.store import alerts as alerts_store
-from server.store import points as points_store
 from server.store import segments as segments_store
+from server.store.kept_points import kept_points
 from trainer_agent.wire.vocabulary import SegmentCause
 
 
@@ -53,7 +53,7 @@ def rewound(connection: Connection, to: Rewind, places: Iterable[tuple[Key, Aler
 def _judged_again(connection: Connection, to: Rewind, rank: int, rules: dict[Key, AlertRule]) -> Judging:
     names = {series for _, series, _ in rules}
     companions = {name for rule in rules.values() for name in DETECTORS[rule.detector].companions}
-    points = points_store.kept_points(
+    points = kept_points(
         connection,
         to.run_id,
         names | companions,

@@ -20,7 +20,8 @@ from . import events as event_store
 from .packing import SEQ, STEP, TIME, VALUE, Block, unpack, unpack_batch
 from .points import Trace
 from .runs import Run
-from .tables import incarnations, point_batches, point_chunks, segments, series_summaries
+from .segments import lives_of
+from .tables import point_batches, point_chunks, segments, series_summaries
 
 _ENDS = (EventType.RUN_FINISHED, EventType.RUN_FAILED, EventType.RUN_STOPPED)
 _EARLIER = EventType.RUN_INCARNATION_ENDED
@@ -68,7 +69,7 @@ def _segments(connection: sa.Connection, run_id: str) -> dict[int, SegmentBegun]
 
 
 def _columns(connection: sa.Connection, run_id: str, taken: set[str]) -> tuple[StoredColumn, ...]:
-    lives = _lives(connection, run_id)
+    lives = lives_of(connection, run_id)
     found: dict[tuple[str, int, int, int], list[Block]] = {}
     for series, segment, rank, incarnation, block in _blocks(connection, run_id, taken):
         found.setdefault((series, segment, rank, lives.get((rank, incarnation), 0)), []).append(block)
@@ -93,13 +94,6 @@ def _blocks(connection: sa.Connection, run_id: str, taken: set[str]) -> list[tup
     for segment, rank, incarnation, body in connection.execute(tail.order_by(b.first_seq)):
         found += [(series, segment, rank, incarnation, block) for series, block in unpack_batch(body) if series in taken]
     return found
-
-
-def _lives(connection: sa.Connection, run_id: str) -> dict[tuple[int, str], int]:
-    """The number of each life of a rank, in the order in which they began."""
-    c = incarnations.c
-    query = sa.select(c.rank, c.incarnation).where(c.run_id == run_id).order_by(c.started_at, c.incarnation)
-    return {(rank, incarnation): place for place, (rank, incarnation) in enumerate(connection.execute(query), 1)}
 
 
 def _ends(connection: sa.Connection, run_id: str) -> list[Event]:

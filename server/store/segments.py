@@ -91,7 +91,7 @@ def left_by(connection: sa.Connection, run_id: str, incarnation: str, rank: int)
 
     All ranks start together, each once: so the n-th incarnation of a rank was there with the n-th one of rank 0.
     """
-    of_rank, of_leader = _lives(connection, run_id, rank), _lives(connection, run_id, 0)
+    of_rank, of_leader = _incarnations_of(connection, run_id, rank), _incarnations_of(connection, run_id, 0)
     number = of_rank.index(incarnation) if incarnation in of_rank else len(of_leader)
     if number + 1 >= len(of_leader):
         return None
@@ -99,7 +99,7 @@ def left_by(connection: sa.Connection, run_id: str, incarnation: str, rank: int)
     return connection.execute(last).scalar() or 1
 
 
-def _lives(connection: sa.Connection, run_id: str, rank: int) -> list[str]:
+def _incarnations_of(connection: sa.Connection, run_id: str, rank: int) -> list[str]:
     """The incarnations of a rank, in the order in which they started."""
     i = incarnations.c
     query = sa.select(i.incarnation).where(i.run_id == run_id, i.rank == rank).order_by(i.started_at)
@@ -111,3 +111,16 @@ def _segment(row: sa.RowMapping) -> Segment:
     values["cause"] = SegmentCause(row["cause"])
     values["attributes"] = json.loads(row["attributes"])
     return Segment(**values)
+
+
+def starts_of(connection: sa.Connection, run_id: str) -> list[tuple[int, int]]:
+    """Of each segment of a run its number and the step that it goes on from."""
+    query = sa.select(segments.c.segment, segments.c.from_step).where(segments.c.run_id == run_id)
+    return [(segment, from_step) for segment, from_step in connection.execute(query)]
+
+
+def lives_of(connection: sa.Connection, run_id: str) -> dict[tuple[int, str], int]:
+    """By rank and incarnation: which life of the run it is, from 1, in the order in which they began."""
+    i = incarnations.c
+    query = sa.select(i.rank, i.incarnation).where(i.run_id == run_id).order_by(i.started_at, i.incarnation)
+    return {(rank, incarnation): place for place, (rank, incarnation) in enumerate(connection.execute(query), 1)}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from server.domain.reduction import Sparkline
 from server.store import packing, points, segments, summaries
 from server.store import runs as run_store
+from server.store.kept_points import kept_points
 from server.store.runs import Incarnation
 from server.store.tables import point_batches, point_chunks
 from trainer_agent.wire.messages import Column, SegmentStarted
@@ -124,7 +125,7 @@ def test_a_range_is_cut_at_both_ends_and_a_rank_chosen(connection):
     assert points.read_points(connection, "r", "no/series") == ()
 
 
-def test_the_effective_curve_before_a_segment(connection, now):
+def test_a_segment_leaves_standing_what_it_and_those_before_it_went_on_from(connection, now):
     open_segment(connection, 1, 0, now)
     open_segment(connection, 2, 40, now)
     open_segment(connection, 3, 60, now)
@@ -132,22 +133,22 @@ def test_the_effective_curve_before_a_segment(connection, now):
     store(connection, column(range(41, 91), [2.0] * 50, first_seq=101, segment=2))
     store(connection, column(range(61, 71), [3.0] * 10, first_seq=151, segment=3))
 
-    def effective(**asked):
-        found = points.recent_effective(connection, "r", LOSS, rank=0, **asked)
+    def kept(**asked):
+        found = kept_points(connection, "r", [LOSS], rank=0, **asked)
         return [(point.step, point.value) for point in found]
 
-    assert effective(before_segment=3, up_to_step=60, limit=25) == [
+    assert kept(before_segment=3, up_to_step=60, limit=25) == [
         *((step, 1.0) for step in range(36, 41)),
         *((step, 2.0) for step in range(41, 61)),
     ]
-    assert effective(before_segment=2, up_to_step=40, limit=3) == [(38, 1.0), (39, 1.0), (40, 1.0)]
-    assert len(effective(before_segment=3, up_to_step=60, limit=10_000)) == 60
-    assert effective(before_segment=1, up_to_step=60, limit=5) == []
+    assert kept(before_segment=2, up_to_step=40, limit=3) == [(38, 1.0), (39, 1.0), (40, 1.0)]
+    assert len(kept(before_segment=3, up_to_step=60, limit=10_000)) == 60
+    assert kept(before_segment=1, up_to_step=60, limit=5) == []
 
 
 def test_a_sparse_series_is_looked_for_further_back(connection):
     store(connection, column(range(500, 10_001, 500), [1.0] * 20))
-    found = points.recent_effective(connection, "r", LOSS, rank=0, before_segment=2, up_to_step=10_000, limit=15)
+    found = kept_points(connection, "r", [LOSS], rank=0, before_segment=2, up_to_step=10_000, limit=15)
     assert [point.step for point in found] == list(range(3000, 10_001, 500))
 
 

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from sqlalchemy import Connection
 
+from server.domain import rule_flaws
 from server.domain import rules as domain
 from server.domain.detectors import DETECTORS
 from server.domain.detectors.base import DetectorKind
@@ -120,14 +121,14 @@ def _said(**schema: Any) -> Any:
     return Annotated[Any, WithJsonSchema(schema)]
 
 
-_TEXT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": domain.MAX_NAME}
-_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": domain.MAX_POINTS}
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": rule_flaws.MAX_NAME}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": rule_flaws.MAX_POINTS}
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "null"}]}
 _ACTION = {
     "type": "object",
     "properties": {
         "kind": {"enum": [kind.value for kind in domain.ActionKind]},
-        "countdown_seconds": {"type": "number", "minimum": 0, "maximum": domain.MAX_COUNTDOWN_SECONDS},
+        "countdown_seconds": {"type": "number", "minimum": 0, "maximum": rule_flaws.MAX_COUNTDOWN_SECONDS},
         "data": {"enum": [mode.value for mode in DataMode]},
         "max_grad_norm": _NUMBER,
         "dry_run": {"type": "boolean"},
@@ -157,7 +158,7 @@ class RuleSaid(BaseModel):
     action: _said(**_ACTION) = None  # type: ignore[valid-type]
     scope: _said(**_SCOPE) = None  # type: ignore[valid-type]
     trial: _said(type="boolean") = None  # type: ignore[valid-type]
-    reason: _said(type="string", maxLength=domain.MAX_REASON) = None  # type: ignore[valid-type]
+    reason: _said(type="string", maxLength=rule_flaws.MAX_REASON) = None  # type: ignore[valid-type]
 
     def given(self) -> dict[str, Any]:
         """What the caller has named, as it was sent."""

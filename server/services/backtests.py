@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 from server.domain import backtests as domain
 from server.domain.backtests import Backtest, BacktestState, Request, Result, Selection
 from server.domain.imported_logs import BadLog, read
-from server.domain.rules import WrongRuleError, made
+from server.domain.rule_changes import made
+from server.domain.rule_flaws import WrongRuleError
 from server.store import backtests as store
 from server.store import recordings
 from server.store import rules as rules_store

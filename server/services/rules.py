@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from server.domain import rules as domain
+from server.domain import rule_changes
 from server.domain.alerts import CloseReason
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.events import Event, EventType
-from server.domain.rules import AlertRule, ScopeKind, WrongRuleError
+from server.domain.rule_flaws import WrongRuleError
+from server.domain.rules import AlertRule, ScopeKind, rule_to_json
 from server.store import alerts as alerts_store
 from server.store import rules as store
 from server.store import runs as run_store
@@ -47,13 +48,13 @@ def _follow_pack(connection: Connection, stored: AlertRule, newest: AlertRule | 
     if newest is None:
         _forget(connection, stored, _Deed("taken out of the default pack", SERVER, now))
         return
-    following = domain.replace_by(stored, newest)
+    following = rule_changes.replace_by(stored, newest)
     if following != stored:
         _put(connection, stored, following, _Deed("updated with the default pack", SERVER, now))
 
 
 def create(connection: Connection, given: Mapping[str, Any], by: str, now: datetime) -> AlertRule:
-    """A new rule out of parsed JSON, see `domain.rules.made`. It judges from the next point on.
+    """A new rule out of parsed JSON, see `rule_changes.made`. It judges from the next point on.
 
     Raises:
         Invalid: its `errors` list all wrong fields; or there are too many rules.
@@ -61,19 +62,19 @@ def create(connection: Connection, given: Mapping[str, Any], by: str, now: datet
     if sum(rule.rule_id not in _default_ids() for rule in store.read_rules(connection)) >= MAX_OWN_RULES:
         raise Invalid(f"there are {MAX_OWN_RULES} rules beside the defaults already", "delete one that is not needed any more")
     try:
-        rule = domain.made(given, f"rule_{secrets.token_hex(6)}")
+        rule = rule_changes.made(given, f"rule_{secrets.token_hex(6)}")
     except WrongRuleError as wrong:
         raise _invalid(wrong) from None
     _check_scope(connection, rule)
     store.add_rule(connection, rule)
-    _tell(connection, rule, _Deed("made", by, now), {"changes": domain.rule_to_json(rule)})
+    _tell(connection, rule, _Deed("made", by, now), {"changes": rule_to_json(rule)})
     return rule
 
 
 def change(
     connection: Connection, rule_id: str, changes: Mapping[str, Any], by: str, now: datetime, *, version: int | None = None
 ) -> AlertRule:
-    """The rule with `changes` (parsed JSON, see `domain.rules.changed`) under its next version.
+    """The rule with `changes` (parsed JSON, see `rule_changes.changed`) under its next version.
 
     It starts afresh: its open alerts close as `rule_changed`, with no word that they are over, and it fires again by itself if
     the new condition holds. Other words for the same rule close nothing. A change that changes nothing does nothing.
@@ -96,7 +97,7 @@ def change(
         fix = "read the rule and decide again"
         raise Conflict(f"the rule has been changed meanwhile: it is at version {rule.version}, not {version}", fix)
     try:
-        following = domain.changed(rule, changes)
+        following = rule_changes.changed(rule, changes)
     except WrongRuleError as wrong:
         raise _invalid(wrong) from None
     if following.version == rule.version:
@@ -116,7 +117,7 @@ def reset(connection: Connection, rule_id: str, by: str, now: datetime) -> Alert
     default = next((each for each in DEFAULT_RULES if each.rule_id == rule_id), None)
     if default is None:
         raise Conflict("this is no default rule, so there is nothing to go back to", "change it, or delete it")
-    following = domain.replace_by(rule, default)
+    following = rule_changes.replace_by(rule, default)
     return rule if following == rule else _put(connection, rule, following, _Deed("reset", by, now))
 
 
@@ -173,11 +174,11 @@ class _Deed:
 
 def _put(connection: Connection, rule: AlertRule, following: AlertRule, deed: _Deed) -> AlertRule:
     """Write the following version of a rule down, and do what a change brings."""
-    afresh = domain.starts_afresh(rule, following)
+    afresh = rule_changes.starts_afresh(rule, following)
     if not (store.save_rule if afresh else store.rename)(connection, following, rule.version):
         raise Conflict(*_OVERTAKEN)
     from_steps = _start_afresh(connection, rule.rule_id, deed.at) if afresh else {}
-    different = domain.differences(rule, following)
+    different = rule_changes.differences(rule, following)
     data = {
         "changes": {name: after for name, (_, after) in different.items()},
         "before": {name: before for name, (before, _) in different.items()},

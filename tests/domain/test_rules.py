@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from server.domain.default_rules import DEFAULT_RULES
+from server.domain.rule_changes import changed
+from server.domain.rule_flaws import problems
 from server.domain.rules import (
     Action,
     ActionKind,
     AlertRule,
     DetectorKind,
-    changed,
-    problems,
     rule_from_json,
     rule_to_json,
 )

@@ -14,6 +14,7 @@ from server.domain.detectors import DETECTORS, DetectorKind, with_defaults
 from server.domain.detectors.spike import WINDOW, SpikeState
 from server.domain.detectors.windows import median, median_distance
 from trainer_agent.wire import series
+from trainer_agent.wire.codec import MAX_STEP
 
 NAN, INF = math.nan, math.inf
 ANY_NUMBER = st.floats(allow_nan=True, allow_infinity=True)
@@ -176,3 +177,28 @@ def test_the_recorded_death_is_announced_at_the_measured_step_and_its_healthy_tw
 
     assert alerts("dies")[0] == first_alert
     assert alerts("healthy") == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, detector in DETECTORS.items() if "of" in detector.settings])
+def test_what_is_remembered_of_the_most_points_that_a_rule_may_ask_for_comes_back_from_the_database(kind):
+    detector, most = DETECTORS[kind], DETECTORS[kind].settings["of"].maximum
+    settings, state = with_defaults(kind, {"need": most, "of": most}), detector.start()
+    bad = {DetectorKind.NONFINITE: NAN, DetectorKind.ZERO: 0.0}.get(kind, 1e3)
+    for point in make_points([1.0 + 0.001 * (n % 3) for n in range(140)] + [bad] * int(most)):
+        state, _ = detector.step(detector.restore(json.loads(json.dumps(detector.stored(state)))), point, settings)
+    assert state.hits == 2**most - 1
+
+
+def test_a_scale_first_seen_at_the_highest_step_comes_back_from_the_database():
+    detector = DETECTORS[DetectorKind.LOSS_SCALE]
+    (point,) = make_points([65536.0], first_step=MAX_STEP)
+    state, _ = detector.step(detector.start(), point, with_defaults(DetectorKind.LOSS_SCALE, {}))
+    assert detector.restore(json.loads(json.dumps(detector.stored(state)))) == state
+
+
+def test_the_median_of_a_rank_past_the_largest_number_is_stored():
+    detector, state = DETECTORS[DetectorKind.STRAGGLER], DETECTORS[DetectorKind.STRAGGLER].start()
+    for point in make_points([1.7e308] * 45):
+        state, _ = detector.step(state, point, with_defaults(DetectorKind.STRAGGLER, {"ranks": 2.0}))
+    assert state.ranks[0].done[1] == (1, INF)
+    assert detector.restore(json.loads(json.dumps(detector.stored(state), allow_nan=False))) == state

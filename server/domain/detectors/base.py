@@ -25,6 +25,10 @@ RANKS = "ranks"
 """Among the settings that a detector across ranks is given: how many ranks the run has; 0 where nobody has said."""
 
 
+MOST_BITS: Final = 53
+"""Points that a detector can remember as the bits of one number: a stored number is at most 2^53 - 1."""
+
+
 class DetectorKind(StrEnum):
     """The conditions a rule can state."""
 

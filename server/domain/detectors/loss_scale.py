@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from trainer_agent.wire.codec import MAX_STEP
 from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
@@ -57,7 +58,7 @@ def step(state: ScaleState, point: Point, settings: Settings) -> tuple[ScaleStat
     value = point.value
     if not math.isfinite(value):
         return state, Verdict(holds=None, value=value)
-    until = point.step + int(settings["startup_steps"]) - 1 if state.last is None else state.until
+    until = min(point.step + int(settings["startup_steps"]) - 1, MAX_STEP) if state.last is None else state.until
     is_search = until is not None and point.step <= until
     following = _remembered(state, point, until if is_search else None)
     maximum = state.before if is_search else max(following.older, following.newer)

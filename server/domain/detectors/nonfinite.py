@@ -11,11 +11,11 @@ from typing import Final
 
 from server.domain.points import Point
 
-from .base import Setting, Settings, Verdict
+from .base import MOST_BITS, Setting, Settings, Verdict
 
 SETTINGS: Final[dict[str, Setting]] = {
-    "need": Setting(1, 1, 60, whole=True, meaning="non-finite points that are needed"),
-    "of": Setting(1, 1, 60, whole=True, meaning="among the last so many"),
+    "need": Setting(1, 1, MOST_BITS, whole=True, meaning="non-finite points that are needed"),
+    "of": Setting(1, 1, MOST_BITS, whole=True, meaning="among the last so many"),
     "search_steps": Setting(0, 0, 1e9, whole=True, meaning="steps from the first on in which none needs to be finite"),
 }
 

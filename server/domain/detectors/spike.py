@@ -22,7 +22,7 @@ from typing import Final
 
 from server.domain.points import Point
 
-from .base import Setting, Settings, Verdict
+from .base import MOST_BITS, Setting, Settings, Verdict
 from .past import NOTHING, Past, see
 from .windows import Floats, median, pushed, spread
 
@@ -43,8 +43,8 @@ SETTINGS: Final = {
     "spreads": Setting(6.0, 0.0, 1e6, meaning="robust standard deviations above the median"),
     "history": Setting(32, 2, WINDOW, whole=True, meaning="points needed before anything is judged"),
     "window": Setting(WINDOW, 2, WINDOW, whole=True, meaning="points that make up the recent past"),
-    "need": Setting(1, 1, 60, whole=True, meaning="points past the limit that are needed"),
-    "of": Setting(1, 1, 60, whole=True, meaning="among the last so many"),
+    "need": Setting(1, 1, MOST_BITS, whole=True, meaning="points past the limit that are needed"),
+    "of": Setting(1, 1, MOST_BITS, whole=True, meaning="among the last so many"),
     "alone_times": Setting(0.0, 0.0, 1e6, meaning="times the median at which one point is enough (0: never)"),
     "start_times": Setting(0.0, 0.0, 1e6, meaning="times the first value at which a point counts too (0: never)"),
     "share": Setting(0.0, 0.0, 1.0, meaning="part of the fall so far that the excess must reach"),

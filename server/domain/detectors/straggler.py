@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from server.domain.points import Point
+from trainer_agent.wire.codec import to_json
 
 from .base import RANKS, Setting, Settings, Verdict
 
@@ -116,7 +117,7 @@ def _verdict(number: int, levels: Mapping[int, float], slow: Mapping[int, int], 
 
 def stored(state: StragglerState) -> dict[str, Any]:
     """The state as JSON."""
-    ranks = [[each.rank, each.round, list(each.values), [list(done) for done in each.done]] for each in state.ranks]
+    ranks = [[each.rank, each.round, list(each.values), [to_json(done) for done in each.done]] for each in state.ranks]
     return {"ranks": ranks, "judged": state.judged, "slow": [list(each) for each in sorted(state.slow.items())]}
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from server.domain.points import Point
 from trainer_agent.wire import series
 
-from .base import Setting, Settings, Verdict
+from .base import MOST_BITS, Setting, Settings, Verdict
 
 HISTORY: Final = 10
 """Values other than zero before a point can be suspicious."""
@@ -27,8 +27,8 @@ DIP: Final = 0.95
 COMPANIONS: Final = (series.GRAD_NORM,)
 
 SETTINGS: Final = {
-    "need": Setting(3, 1, 60, whole=True, meaning="suspicious points that are needed"),
-    "of": Setting(10, 1, 60, whole=True, meaning="among the last so many"),
+    "need": Setting(3, 1, MOST_BITS, whole=True, meaning="suspicious points that are needed"),
+    "of": Setting(10, 1, MOST_BITS, whole=True, meaning="among the last so many"),
     "streak": Setting(10, 1, 100_000, whole=True, meaning="zeros in a row without a gradient"),
 }
 

@@ -3,9 +3,7 @@
 Nothing is begun while a person holds what is automatic or a backlog is on its way: `take_up` looks again when that is over.
 """
 
-import hashlib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -16,16 +14,7 @@ from server.domain import holds
 from server.domain.admission import default_data, is_live
 from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import SERVER, Hand, IssuedCommand
-from server.domain.countdowns import (
-    BREAKER_RULE_ID,
-    Cause,
-    Countdown,
-    CountdownInput,
-    CountdownState,
-    Decision,
-    PastRollback,
-    Rails,
-)
+from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision
 from server.domain.rules import ActionKind, AlertRule
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
@@ -36,17 +25,14 @@ from server.store import segments as segments_store
 from server.store import standing as standings
 from server.store.standing import RunStanding
 from server.store.touched import touch
-from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, DataMode, Severity
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, DataMode
 
-from . import checkpoints, commands, transitions
+from . import checkpoints, commands, guard_rails, transitions
 from .commands import RULE_PREFIX, NewCommand
 from .errors import Conflict, ServiceError
 
-_KEY = "countdown:"
-"""What the idempotency key of a rule's command begins with; the id of its countdown follows."""
 _ENDING = frozenset({CommandKind.STOP, CommandKind.ROLLBACK})
 """The commands beside which a rule begins nothing. The others are soon over, and only waited for."""
-_UNDONE = frozenset({CommandState.REJECTED, CommandState.CANCELLED, CommandState.EXPIRED, CommandState.SUPERSEDED})
 
 
 def start(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) -> None:
@@ -61,8 +47,8 @@ def start(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) 
     if held or not _is_current(connection, alert, standing) or not _gives_way(connection, rule, alert, now):
         return
     step_now = max(alert.firing_step or alert.onset_step, standing.step)
-    decision = domain.decide(rule.action, _cause(alert), step_now, _rails(connection, standing))
-    if decision.breaker and not rule.action.dry_run and not _open_breaker(connection, rule, alert, decision, now):
+    decision = guard_rails.decide(connection, rule.action, alert, standing, step_now)
+    if decision.breaker and not rule.action.dry_run and not guard_rails.open_breaker(connection, rule, alert, decision, now):
         return
     if decision.kind is not None:
         countdown = _made(connection, rule, alert, decision.kind, now)
@@ -112,11 +98,7 @@ def _gives_way(connection: Connection, rule: AlertRule, alert: Alert, now: datet
 
 
 def _countdown_id(alert: Alert) -> str:
-    return _derived("d", alert.run_id, alert.alert_id)
-
-
-def _cause(alert: Alert) -> Cause:
-    return Cause(alert.rule_id, alert.series, alert.detector)
+    return guard_rails.derived_id("d", alert.run_id, alert.alert_id)
 
 
 def _made(connection: Connection, rule: AlertRule, alert: Alert, kind: CommandKind, now: datetime) -> Countdown:
@@ -137,10 +119,6 @@ def _made(connection: Connection, rule: AlertRule, alert: Alert, kind: CommandKi
     )
 
 
-def _derived(letter: str, *parts: str) -> str:
-    return f"{letter}_{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]}"
-
-
 def _text(countdown: Countdown, alert: Alert, decision: Decision) -> str:
     target = f" to step {countdown.target_step}" if countdown.target_step is not None else ""
     because = f" ({decision.because})" if decision.because else ""
@@ -148,50 +126,6 @@ def _text(countdown: Countdown, alert: Alert, decision: Decision) -> str:
     if countdown.action.dry_run:
         return f"dry run: {what} would follow {seconds}, and nothing is done{because}: {alert.text}"
     return f"{what} {seconds} unless cancelled{because}: {alert.text}"
-
-
-def _rails(connection: Connection, standing: RunStanding) -> Rails:
-    return Rails(
-        capabilities=standing.capabilities,
-        incapable_because=standing.incapable_because,
-        automatic_rollback=standing.automatic_rollback,
-        has_target=checkpoints.propose(connection, standing.run_id).choice.target is not None,
-        past=tuple(_past(connection, standing.run_id)),
-    )
-
-
-def _past(connection: Connection, run_id: str) -> Iterator[PastRollback]:
-    """The rollbacks that rules have made in the life of the run, whatever those are called now."""
-    for each in commands_store.read_commands(connection, run_id):
-        if each.rollback is None or not each.issued_by.startswith(RULE_PREFIX) or each.state in _UNDONE:
-            continue
-        counted = store.read_countdown(connection, run_id, each.idempotency_key.removeprefix(_KEY))
-        alert = None if counted is None else alerts_store.read_alert(connection, run_id, counted.alert_id)
-        cause = Cause(each.issued_by.removeprefix(RULE_PREFIX)) if alert is None else _cause(alert)
-        yield PastRollback(cause, each.rollback.target_step)
-
-
-def _open_breaker(connection: Connection, rule: AlertRule, cause: Alert, decision: Decision, now: datetime) -> bool:
-    """Call people, with a critical alert: the rule would have acted and must not. Once, until that alert is over: whether now."""
-    if any(each.rule_id == BREAKER_RULE_ID for each in alerts_store.open_alerts(connection, cause.run_id)):
-        return False
-    seconds = rule.action.countdown_seconds
-    follows = f" The run is stopped in {seconds:g} s unless somebody says no." if decision.kind is CommandKind.STOP else ""
-    called = replace(
-        cause,
-        alert_id=_breaker_id(cause),
-        rule_id=BREAKER_RULE_ID,
-        rule_name="Automatic actions halted",
-        title="Needs a person",
-        severity=Severity.CRITICAL,
-        state=AlertState.FIRING,
-        firing_at=now,
-        incident_id=None,
-        again_after=None,
-        text=f"No automatic {rule.action.kind}: {decision.because}.{follows} {cause.text}",
-    )
-    transitions.fire(connection, called, now, is_new=True)
-    return True
 
 
 def run_due(connection: Connection, now: datetime) -> int:
@@ -231,7 +165,7 @@ def _waits_for(connection: Connection, alert: Alert) -> str:
 
 
 def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, standing: RunStanding, now: datetime) -> None:
-    decision = domain.decide(countdown.action, _cause(alert), standing.step, _rails(connection, standing))
+    decision = guard_rails.decide(connection, countdown.action, alert, standing, standing.step)
     if countdown.action.dry_run:
         said = "nothing" if decision.kind is None else f"a {decision.kind}"
         outcome = f"dry run: {said} would have been done"
@@ -251,7 +185,7 @@ def _tell_of_breaker(connection: Connection, countdown: Countdown, alert: Alert,
     rule = rules_store.read_rule(connection, countdown.rule_id)
     if rule is not None:
         at_once = replace(rule, action=replace(countdown.action, countdown_seconds=0.0))
-        _open_breaker(connection, at_once, alert, decision, now)
+        guard_rails.open_breaker(connection, at_once, alert, decision, now)
 
 
 def _issue(connection: Connection, countdown: Countdown, kind: CommandKind, reason: str, now: datetime) -> str:
@@ -275,7 +209,7 @@ def _command(countdown: Countdown, kind: CommandKind, by: Hand, reason: str, mod
     new = NewCommand(
         run_id=countdown.run_id,
         kind=kind,
-        idempotency_key=f"{_KEY}{countdown.countdown_id}",
+        idempotency_key=f"{guard_rails.KEY}{countdown.countdown_id}",
         issued_by=by.name,
         issued_from=by.place,
         seen_segment=countdown.segment,
@@ -336,8 +270,8 @@ def withdraw(connection: Connection, run_id: str, because: str, now: datetime, *
 def settle(connection: Connection, over: Alert, now: datetime) -> None:
     """An alert has recovered: nothing is left to do for it, and nobody needs to be called to it any more."""
     withdraw(connection, over.run_id, "the alert is over", now, alert_id=over.alert_id)
-    breaker = alerts_store.read_alert(connection, over.run_id, _breaker_id(over))
-    if breaker is not None and breaker.is_open:
+    breaker = guard_rails.open_breaker_of(connection, over)
+    if breaker is not None:
         ended = replace(
             breaker,
             state=AlertState.RESOLVED,
@@ -351,13 +285,9 @@ def settle(connection: Connection, over: Alert, now: datetime) -> None:
 def dismiss(connection: Connection, closed: Alert, because: CloseReason, now: datetime, step: int) -> None:
     """An alert was cut off at `step`, which says nothing of the trouble: its countdown and its call for a person end quietly."""
     withdraw(connection, closed.run_id, "the rule was changed", now, alert_id=closed.alert_id)
-    breaker = alerts_store.read_alert(connection, closed.run_id, _breaker_id(closed))
-    if breaker is not None and breaker.is_open:
+    breaker = guard_rails.open_breaker_of(connection, closed)
+    if breaker is not None:
         transitions.cut_off(connection, breaker, because, now, step)
-
-
-def _breaker_id(cause: Alert) -> str:
-    return _derived("b", cause.run_id, cause.alert_id)
 
 
 def withdraw_before(connection: Connection, run_id: str, segment: int, now: datetime) -> None:

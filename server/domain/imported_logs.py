@@ -14,6 +14,7 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,8 @@ from trainer_agent.wire.codec import MAX_STEP
 from .backtest import Recording, SegmentBegun, StoredColumn
 
 MAX_SERIES: Final = 200
+MAX_COLUMNS: Final = 10_000
+"""Of a CSV, most of which may hold words or nothing."""
 MAX_SHOWN: Final = 60
 STEP_NAMES: Final = ("step", "global_step", "train/global_step", "_step", "iteration", "iter")
 KNOWN: Final = {
@@ -209,6 +212,8 @@ def _read_csv(log: Log, text: str) -> None:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
     rows = _rows(reader)
     where, header = next(rows, ("line 1", []))
+    if len(header) > MAX_COLUMNS:
+        raise BadLog(f"{where}: {len(header)} columns, more than {MAX_COLUMNS}. Leave out those that are not needed")
     keys = [key.strip() for key in header]
     step_at = next((keys.index(name) for name in STEP_NAMES if name in keys), None)
     if step_at is None:
@@ -238,8 +243,8 @@ class _Csv:
         self._log, self._step_at, self._width, self._keys = log, step_at, len(keys), keys
         named = _names()
         self._names = [None if at == step_at else named(key) for at, key in enumerate(keys)]
-        known = [name for name in self._names if name is not None]
-        twice = next((name for name in known if known.count(name) > 1), None)
+        counts = Counter(name for name in self._names if name is not None)
+        twice = next((name for name, count in counts.items() if count > 1), None)
         if twice is not None:
             raise BadLog(f"{where}: two columns are {twice}. Leave one out")
         self._words: dict[int, str] = {}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.domain.imported_logs import MAX_SERIES, BadLog, read, spelled
+from server.domain.imported_logs import MAX_COLUMNS, MAX_SERIES, BadLog, read, spelled
 from trainer_agent.wire import series
 
 TRAINER_STATE = {
@@ -119,6 +119,14 @@ def test_no_text_brings_anything_but_a_log_or_a_sentence(text, begin):
     except BadLog as told:
         found = len(str(told))
     assert found
+
+
+def test_a_header_of_very_many_columns_is_refused_and_one_of_many_is_read():
+    many = ["step", *(f"c{n}" for n in range(MAX_COLUMNS - 1))]
+    row = ["1", "2.5", *[""] * (MAX_COLUMNS - 2)]
+    assert points(read("wide.csv", f"{','.join(many)}\n{','.join(row)}"), "train/c0") == [(1, "2.5")]
+    with pytest.raises(BadLog, match=f"line 1: {MAX_COLUMNS + 1} columns"):
+        read("wider.csv", ",".join([*many, "more"]))
 
 
 def test_values_come_back_bit_for_bit():

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from server.domain.alerts import Alert
 from server.domain.wording import texts
-from server.services.telling import Teller
+from server.services.alert_words import Teller
 from server.store import alerts as store
 from server.store import runs
 

@@ -14,8 +14,8 @@ from server.domain.countdowns import BREAKER_RULE_ID, Countdown
 from server.domain.events import EventType
 from server.domain.runs import ENDED
 from server.services import checkpoints as checkpoints_service
+from server.services.alert_words import Teller
 from server.services.errors import NotFound
-from server.services.telling import Teller
 from server.store import alerts, checkpoints, commands, countdowns, events, incidents, segments, summaries
 from server.store import runs as store
 from server.store.commands import Change

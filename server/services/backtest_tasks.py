@@ -14,10 +14,10 @@ from server.domain.backtests import Backtest, Request, Result, RunsKind, Selecti
 from server.domain.imported_logs import BadLog, read
 from server.domain.judging import Judging
 from server.domain.rules import AlertRule, Scope
+from server.store import backtest_recordings
 from server.store import backtests as store
-from server.store import recordings
 from server.store import runs as run_store
-from server.store.recordings import TooManyPoints
+from server.store.backtest_recordings import TooManyPoints
 from server.store.runs import Run
 
 
@@ -89,7 +89,7 @@ def read_run(connection: Connection, run_id: str, question: Question) -> Read:
     rules = question.rules if question.before is None else (*question.rules, question.before)
     concerns = Judging(run.run_id, run.project, 0, rules).concerns
     try:
-        recording, ended = recordings.read_recording(connection, run, concerns, domain.MOST_POINTS)
+        recording, ended = backtest_recordings.read_recording(connection, run, concerns, domain.MOST_POINTS)
     except TooManyPoints as reason:
         return Read(run.name, known=not_judged(str(reason), name=run.name, run_id=run.run_id, project=run.project))
     return Read(run.name, recording, ended)

@@ -12,8 +12,8 @@ from server.domain.backtests import Backtest, BacktestState, Request, Result, Se
 from server.domain.imported_logs import BadLog, read
 from server.domain.rule_changes import made
 from server.domain.rule_flaws import WrongRuleError
+from server.store import backtest_recordings
 from server.store import backtests as store
-from server.store import recordings
 from server.store import rules as rules_store
 from server.store.backtests import Logs
 from server.store.points import Trace
@@ -34,9 +34,9 @@ def create(connection: Connection, request: Request, logs: Logs, by: str, now: d
         raise Conflict(f"{domain.MOST_WAITING} backtests wait or run already", "wait until one is done, or cancel one")
     store.prune(connection, domain.MOST_KEPT - 1)
     backtest_id = f"b_{secrets.token_hex(12)}"
-    made = Backtest(backtest_id, BacktestState.QUEUED, request, 0, 0, 0, "", by, now, now)
-    store.add(connection, made, logs)
-    return made
+    backtest = Backtest(backtest_id, BacktestState.QUEUED, request, 0, 0, 0, "", by, now, now)
+    store.add(connection, backtest, logs)
+    return backtest
 
 
 def asked(
@@ -96,7 +96,7 @@ def curve(connection: Connection, backtest_id: str, number: int, series: str) ->
         raise NotFound(f"nothing of the log can be drawn: {bad}", "correct the log and start again") from None
     if series not in columns:
         raise NotFound(f"the log has no series {series}", f"it has {', '.join(sorted(columns))[:500]}")
-    return recordings.trace_of(*columns[series][1:])
+    return backtest_recordings.trace_of(*columns[series][1:])
 
 
 # --- the work on a job ---

@@ -31,8 +31,8 @@ from server.store.touched import touch
 from trainer_agent.wire.vocabulary import RunState
 
 from .errors import Conflict, Invalid, NotFound
+from .incident_messages import message
 from .recording import record, record_once
-from .saying import message
 
 _ALIVE = frozenset({RunState.CREATED, RunState.RUNNING, RunState.PAUSED})
 """A lost run is none of them: its alerts are not repeated until it is heard again."""

@@ -12,7 +12,7 @@ from judging_kit import use_rules
 from server.domain import backtest as domain
 from server.domain.backtest import replay
 from server.domain.judging import ALL_RANKS
-from server.store import alerts, recordings, rules
+from server.store import alerts, backtest_recordings, rules
 from server.store import runs as run_store
 from trainer_agent.wire import series
 
@@ -42,7 +42,7 @@ def live_of(connection):
 
 def replayed(connection, run_id="r"):
     run = run_store.get(connection, run_id)
-    recording, _ = recordings.read_recording(connection, run, lambda _: True, 10**9)
+    recording, _ = backtest_recordings.read_recording(connection, run, lambda _: True, 10**9)
     return replay(recording, rules.read_rules(connection, enabled_only=True), NOW).alerts
 
 

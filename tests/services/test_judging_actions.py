@@ -10,9 +10,9 @@ from server.domain.countdowns import BREAKER_RULE_ID, CountdownState
 from server.domain.default_absence import ABSENCE_RULES
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.services import commands, countdowns, holds, ingest, liveness, rules, runs, silences
+from server.services.alert_words import Teller
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Invalid, NotFound
-from server.services.telling import Teller
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
 from server.store import countdowns as store

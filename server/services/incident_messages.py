@@ -12,7 +12,7 @@ from server.domain.grouping import Member, Saying
 from server.domain.incidents import Incident, gravest_first
 from server.domain.wording.messages import Said, data_of
 
-from .telling import Teller
+from .alert_words import Teller
 
 MOST_ALERTS = 50
 """Named in one message; all are counted. What of these does not fit into the body is left out there."""

@@ -74,11 +74,12 @@ class Failure:
 class Post:
     """One rule on one series of one rank. It holds a `Watch` in place, because most points change only the detector."""
 
-    __slots__ = ("_detector", "_settings", "key", "rule", "segment", "state", "status")
+    __slots__ = ("_detector", "_series", "_settings", "_step", "key", "rule", "segment", "state", "status")
 
     def __init__(self, rule: AlertRule, key: Key, watch: Watch, ranks: int = 0) -> None:
         self.rule, self.key = rule, key
         self._detector, self._settings = DETECTORS[rule.detector], settings_of(rule)
+        self._series, self._step = key[1], self._detector.step
         if self._detector.across_ranks:
             self._settings[RANKS] = float(ranks)
         self.take(watch)
@@ -94,11 +95,11 @@ class Post:
 
     def see(self, point: Point, run_id: str) -> Change | None:
         """See a point of its own series, or of a companion of it. What became of the alert, where anything did."""
-        if point.series != self.key[1]:
+        if point.series != self._series:
             assert self._detector.observe is not None
             self.state = self._detector.observe(self.state, point, self._settings)
             return None
-        self.state, verdict = self._detector.step(self.state, point, self._settings)
+        self.state, verdict = self._step(self.state, point, self._settings)
         before = self.status
         if before.state is None and not verdict.holds:
             return None
@@ -162,6 +163,8 @@ class Judging:
         """By rule: those whose pattern matches more series than are watched."""
         self._posts: dict[Key, Post] = {}
         self._by_series: dict[str, tuple[_Concerned, _Concerned]] = {}
+        self._ready: dict[str, tuple[int, tuple[Post, ...]]] = {}
+        """By series: the segment that all its posts stand in, and they."""
         self._of_pattern: dict[str, set[str]] = {rule.rule_id: set() for rule in self.rules if rule.is_pattern}
         for rule_id, series, of_rank in known:
             if rule_id in self._of_pattern and of_rank == rank:
@@ -169,40 +172,50 @@ class Judging:
 
     def judge(self, point: Point) -> Iterator[Change]:
         """What a point changes. The iterator must be read to its end before the next point is judged."""
-        posts, segment = self._posts, point.segment
-        for concerned in self._concerned(point.series):
-            for rule, key in concerned:
-                post = posts.get(key)
-                if post is None or post.segment != segment or self.failures:  # hardly ever, and this runs for each rule and point
-                    post = self._post(rule, key, point)
-                change = self._see(post, point) if post is not None else None
-                if change is not None:
-                    yield change
-
-    def _see(self, post: Post, point: Point) -> Change | None:
-        before, began = post.state, self._clock()
-        try:
-            change = post.see(point, self._run_id)
-        except Exception as error:  # whatever one rule does, the others must not suffer
-            self._fail(post.rule, point, f"its detector raised {type(error).__name__}: {str(error)[:200]}")
-            return None
+        ready = self._ready.get(point.series)
+        posts = ready[1] if ready is not None and ready[0] == point.segment else self._gathered(point)
+        befores, began = [post.state for post in posts], self._clock()
+        changes = []
+        for post in posts:
+            try:
+                change = post.see(point, self._run_id)
+            except Exception as error:  # whatever one rule does, the others must not suffer
+                self._fail(post.rule, point, f"its detector raised {type(error).__name__}: {str(error)[:200]}")
+                continue
+            if change is not None:
+                changes.append(change)
         took = self._clock() - began
-        if took > SLOW_SECONDS and self._is_slow(post, before, point):
-            said = f"its detector took {took * 1000:.0f} ms over one point, twice; {SLOW_SECONDS * 1000:g} ms is the limit"
-            self._fail(post.rule, point, said)
-            return None
-        return change
+        if took > SLOW_SECONDS:  # all together: nearly always it is nobody's fault
+            slow = self._slow(posts, befores, point, took)
+            changes = [each for each in changes if each.rule.rule_id not in slow]
+        yield from changes
 
-    def _is_slow(self, post: Post, before: State, point: Point) -> bool:
-        """Whether it takes as long once more: the first time it may have been the machine that stood still."""
-        began = self._clock()
-        post.look_again(before, point)
-        return self._clock() - began > SLOW_SECONDS
+    def _gathered(self, point: Point) -> tuple[Post, ...]:
+        """The posts that are to see a point, kept for the next point of its series where they will be the same."""
+        concerned = [each for part in self._concerned(point.series) for each in part]
+        posts = tuple(post for rule, key in concerned if (post := self._post(rule, key, point)) is not None)
+        if len(posts) == len(concerned) and not any(post.key[2] == ALL_RANKS for post in posts):
+            self._ready[point.series] = point.segment, posts
+        return posts
+
+    def _slow(self, posts: Iterable[Post], befores: Iterable[State], point: Point, took: float) -> set[str]:
+        """The rules that took too long, and do so once more: the first time it may have been the machine that stood still."""
+        slow = set()
+        for post, before in zip(posts, befores, strict=True):
+            began = self._clock()
+            if post.rule.rule_id not in self.failures:
+                post.look_again(before, point)
+            if self._clock() - began > SLOW_SECONDS:
+                said = f"its detector took {took * 1000:.0f} ms over one point, twice; {SLOW_SECONDS * 1000:g} ms is the limit"
+                self._fail(post.rule, point, said)
+                slow.add(post.rule.rule_id)
+        return slow
 
     def _fail(self, rule: AlertRule, point: Point, text: str) -> None:
         self.failures[rule.rule_id] = Failure(rule, point, text)
         self.rules = [each for each in self.rules if each is not rule]
         self._by_series.clear()
+        self._ready.clear()
         for key in [key for key in self._posts if key[0] == rule.rule_id]:
             del self._posts[key]
 
@@ -263,6 +276,7 @@ class Judging:
             post = self._posts[key] = Post(rule, key, self._stand(rule, key, point), self._ranks)
         if point.segment > post.segment:
             post.take(self._stand(rule, key, point))
+            self._ready.clear()  # it may be a companion's too
         if point.segment == post.segment or (key[2] == ALL_RANKS and self._is_kept(point)):
             return post
         return None

@@ -5,13 +5,14 @@ A point is known by run, segment, series, rank and step; of several, the higher 
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from server.domain.values import frozen
 from trainer_agent.wire.messages import Batch, Column, Dropped, Numbered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """One value of one series. `value` may be non-finite; it is never part of a key. `time` is the agent's, for display."""
 

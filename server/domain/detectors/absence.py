@@ -23,6 +23,7 @@ from typing import Final
 from server.domain import runs
 from server.domain.points import Point
 from server.domain.runs import ENDED
+from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import Phase, RunState
 
 from .base import DetectorKind, Setting, Settings, Verdict
@@ -72,7 +73,7 @@ class Pulse:
         return self.phase_since if self.stepped_at is None else max(self.stepped_at, self.phase_since)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AbsenceState:
     """Nothing: a pulse has all that is needed."""
 

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.vocabulary import SegmentCause
 
@@ -66,7 +67,7 @@ OF_THE_MACHINE: Final = frozenset(
 """Conditions of how a training runs. They say nothing about the model, so they speak against no checkpoint."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """Whether the condition holds at this point, and the figures for the sentence a person reads.
 

@@ -5,10 +5,10 @@ are compared, and points within a mean neither advance nor end anything.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 
@@ -18,7 +18,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RiseState:
     """The last value compared (None before the first), the rises up to it, the value they began from; the mean in the making."""
 

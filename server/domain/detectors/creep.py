@@ -13,11 +13,11 @@ the first epoch of many healthy runs.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 
@@ -35,7 +35,7 @@ FALLS: Final = 0.1
 """Share of medians in the window that may lie under the one before."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreepState:
     """Points so far, those since the last full 32, the medians before them (oldest first), and how it stood at the last one."""
 

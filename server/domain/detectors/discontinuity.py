@@ -18,11 +18,11 @@ does not compare, and of runs whose agent keeps no ledger.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
@@ -46,7 +46,7 @@ Curve = tuple[tuple[int, float], ...]
 """Step and value, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakState:
     """The last points, and those since the resume as long as they are looked at (else None)."""
 

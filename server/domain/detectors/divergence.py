@@ -18,10 +18,10 @@ K: `window`.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 from .past import NOTHING, Past, see
@@ -46,7 +46,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlowLevel:
     """The last `SLOW` levels, one every K points, the lowest median of as many, and for how many it was past its limit."""
 
@@ -58,7 +58,7 @@ class SlowLevel:
 NO_LEVEL: Final = SlowLevel()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DivergenceState:
     """The last K values and the last distances between logarithms of successive ones, each as they came and in rising order."""
 

@@ -5,10 +5,10 @@ the level must give back a part of the fall from the first value to the lowest.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 
@@ -19,7 +19,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FrozenState:
     """The value that the last `same` points are the same as; the first value of all (None before it) and the lowest."""
 

@@ -11,10 +11,10 @@ at again are remembered.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.codec import MAX_STEP
 from trainer_agent.wire.vocabulary import SegmentCause
 
@@ -30,7 +30,7 @@ REMEMBERED: Final = 5000
 """The running maximum is that of the last 5,000 to 10,000 steps."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScaleState:
     """What the scale has been since the run or the last restart began.
 

@@ -6,10 +6,10 @@ from above and may skip every step: as long as no value was finite, nothing is s
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import MOST_BITS, Setting, Settings, Verdict
 
@@ -20,7 +20,7 @@ SETTINGS: Final[dict[str, Setting]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NonfiniteState:
     """The last non-finite points, a bit each; whether any was finite, and the step of the first (None before it)."""
 

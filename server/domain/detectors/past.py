@@ -12,15 +12,16 @@
   what is replayed, and the run is young again for as long.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from server.domain.values import frozen
 
 SETTLED: Final = 1.15
 YOUNG: Final = 32
 PACE: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Past:
     """`count` values so far, the first and the lowest of them, the step of the last and the steps between two."""
 

@@ -8,10 +8,10 @@ Once the loss has been lower the run has learnt something, and nothing more is s
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire import series
 
 from .base import Setting, Settings, Verdict
@@ -31,7 +31,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlateauState:
     """Points so far, the first values; the logarithms of the last gradient norms, as they came and in rising order."""
 

@@ -10,11 +10,11 @@ K: `stretch`.
 """
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 from .windows import TO_SIGMA, Floats
@@ -30,7 +30,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RampState:
     """The values of the stretch that is not full; the medians of the climb so far; what the last stretches differed by within."""
 

@@ -7,10 +7,10 @@ bear; a twenty-fifth of the last 200 says the same of a slower kind. Steps of th
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
@@ -25,7 +25,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareState:
     """Where the skips of the last points lie: `gaps` are the points from each to the one after it, newest first.
 

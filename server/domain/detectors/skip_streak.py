@@ -9,10 +9,10 @@ The series is 1.0 at a skipped step and 0.0 at an applied one.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
 from .base import Setting, Settings, Verdict
@@ -27,7 +27,7 @@ RESUMED_POINTS: Final = 2
 """A search after a restart begins with one of the first points."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreakState:
     """Skipped steps in a row up to the last point, and the step of the first of them. `is_search`: it began in a search.
 

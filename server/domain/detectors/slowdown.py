@@ -9,10 +9,10 @@ A series whose unit is per second is judged downwards, any other upwards. Betwee
 
 import math
 import statistics
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 
@@ -27,7 +27,7 @@ PAST: Final = 32
 """Tens of points that make the past."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlowState:
     """The points since the last full ten, the medians of the tens before (oldest first), and how it stood at the last one."""
 

@@ -17,10 +17,10 @@ W: length of the window, at most `WINDOW`.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import MOST_BITS, Setting, Settings, Verdict
 from .past import NOTHING, Past, see
@@ -52,7 +52,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpikeState:
     """The last W values, oldest first, and the same in rising order; `hits`: the last points past the limit, a bit each."""
 

@@ -15,10 +15,11 @@ The series has to be of what a rank does by itself.
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire.codec import to_json
 
 from .base import RANKS, Setting, Settings, Verdict
@@ -34,7 +35,7 @@ ROUND: Final = 20
 WAITING: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RankState:
     """One rank: the round it is in with its values so far, and the rounds it has gone through, oldest first."""
 
@@ -45,7 +46,7 @@ class RankState:
     """Round and median."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StragglerState:
     """All ranks seen, in their order; rounds judged so far; and how many in a row each rank was slow, where it was."""
 

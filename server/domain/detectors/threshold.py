@@ -5,10 +5,10 @@ neither advance nor end anything here.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
 
@@ -20,7 +20,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThresholdState:
     """Nothing needs remembering."""
 

@@ -11,10 +11,11 @@ finite: nothing is being learnt. A loss that may be zero (rewards without a spre
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from server.domain.points import Point
+from server.domain.values import frozen
 from trainer_agent.wire import series
 
 from .base import MOST_BITS, Setting, Settings, Verdict
@@ -33,7 +34,7 @@ SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroState:
     """The first value other than zero, the lowest, and how many there were; suspicious points, a bit each; zeros in a row."""
 

@@ -49,7 +49,7 @@ BREAKS_INSTALLS = re.compile(
 )
 """Settings meant for somebody's other projects. Where packages come from (index, find-links, proxy, certificates) is kept."""
 
-WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo", "tests/ends", "tests/loops", "tests/ranks")
+WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo", "tests/ends", "tests/kill", "tests/loops", "tests/ranks")
 
 BROWSERS = (
     "chromium-headless-shell",

@@ -3,7 +3,7 @@
  *
  * Non-finite numbers have names here ("NaN", "Inf", "-Inf" with a true minus); a missing value is an en dash, never zero.
  *
- * @typedef {{ day: string, hour: string, minute: string, second: string, ago: string, weekdays: string[], date: string }} TimeWords
+ * @typedef {{ day: string, hour: string, minute: string, second: string, millisecond: string, ago: string, weekdays: string[], date: string }} TimeWords
  */
 
 export const MISSING = "\u2013";
@@ -15,6 +15,7 @@ export const TIME_WORDS = {
   hour: "h",
   minute: "min",
   second: "s",
+  millisecond: "ms",
   ago: "{} ago",
   weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
   date: "{y}-{m}-{d}",
@@ -89,13 +90,14 @@ export function powerOfTwo(value) {
 }
 
 /**
- * A tick of a value axis: 1k, 2.5M, 2.4e-5.
+ * A tick of a value axis: 1k, 2.5M, 1e18, 2.4e-5. Never wider than the margin beside the plot, whatever a diverged run reaches.
  * @param {number} value
  */
 export function axisNumber(value) {
   const size = Math.abs(value);
-  if (size >= 1e6 && size < 1e12) return signed(value, trimZeros((size / 1e6).toPrecision(4)) + "M");
-  if (size >= 1000 && size < 1e6) return signed(value, trimZeros((size / 1000).toPrecision(4)) + "k");
+  if (size >= 1e9) return scientific(value);
+  if (size >= 1e6) return signed(value, trimZeros((size / 1e6).toPrecision(4)) + "M");
+  if (size >= 1000) return signed(value, trimZeros((size / 1000).toPrecision(4)) + "k");
   if (size !== 0 && size < 1e-3) return scientific(value);
   return signed(value, String(Number(size.toPrecision(6))));
 }
@@ -127,12 +129,13 @@ export function size(bytes) {
 }
 
 /**
- * "5 h 12 min", "3.1 s", "4 min".
+ * "5 h 12 min", "3.1 s", "4 min", "4 ms".
  * @param {number | null | undefined} seconds
  * @param {TimeWords} [words]
  */
 export function duration(seconds, words = TIME_WORDS) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds) || seconds < 0) return MISSING;
+  if (seconds > 0 && seconds < 0.1) return `${number(Number((seconds * 1000).toPrecision(2)))} ${words.millisecond}`;
   if (seconds < 10) return `${trimZeros(seconds.toFixed(seconds < 1 ? 2 : 1))} ${words.second}`;
   if (seconds < 59.5) return `${Math.round(seconds)} ${words.second}`;
   const minutes = Math.round(seconds / 60);

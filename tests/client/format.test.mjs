@@ -95,3 +95,15 @@ test("sizes and memory", () => {
   assert.deepEqual([0, 999, 1500, 4.2e9, null].map(size), ["0 B", "999 B", "1.5 KB", "4.2 GB", "–"]);
   assert.equal(gibibytes(21.5 * 2 ** 30), "21.5");
 });
+
+test("a tick of a diverged run is scientific and fits beside the plot", () => {
+  assert.deepEqual([1e18, 2.5e12, 1e10, 1e9, -4e15, 1e300].map(axisNumber), ["1e18", "2.5e12", "1e10", "1e9", "−4e15", "1e300"]);
+  assert.deepEqual([999.9e6, 999_999_999, 2.5e6, 999_999].map(axisNumber), ["999.9M", "1000M", "2.5M", "1000k"]);
+});
+
+test("what lasts some milliseconds is not 0 s", () => {
+  assert.deepEqual(
+    [0.0042, 0.0123, 0.0999, 0.00042, 0.1, 0].map((s) => duration(s)),
+    ["4.2 ms", "12 ms", "100 ms", "0.42 ms", "0.1 s", "0 s"],
+  );
+});

@@ -5,6 +5,7 @@ export default {
     hour: "h",
     minute: "min",
     second: "s",
+    millisecond: "ms",
     ago: "{} ago",
     weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
     date: "{y}-{m}-{d}",

@@ -5,6 +5,7 @@ export default {
     hour: "小时",
     minute: "分钟",
     second: "秒",
+    millisecond: "毫秒",
     ago: "{}前",
     weekdays: ["周日", "周一", "周二", "周三", "周四", "周五", "周六"],
     date: "{y}-{m}-{d}",

@@ -78,3 +78,12 @@ def test_the_default_pack_is_translated_and_a_reason_stands_for_the_one_that_is_
         assert rule.name in words["ruleNames"], rule.rule_id
         assert rule.title in words["titles"], rule.rule_id
         assert rule.reason.startswith(words["ruleReasons"][rule.rule_id]["begins"]), rule.rule_id
+
+
+def test_a_translated_reason_names_the_numbers_of_the_reason_that_is_in_force(words):
+    for rule in DEFAULT_RULES if words["ruleReasons"] else ():
+        assert numbers(words["ruleReasons"][rule.rule_id]["text"]) == numbers(rule.reason), rule.rule_id
+
+
+def numbers(text):
+    return set(re.findall(r"\d+(?:\.\d+)?", text.replace(",", "")))

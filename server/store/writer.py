@@ -5,6 +5,9 @@
 A group is everything that waited when the thread became free: alone when it is quiet, many under load, and nobody is kept
 waiting for company. Each unit runs in a savepoint of its own, so one that fails takes nobody along. Nothing is answered
 before the commit, and a commit that fails is answered as a failure to every unit of its group.
+
+A group holds the rows of its units until the commit, so two server processes can wait for each other. PostgreSQL then ends one of
+the two units, which is tried again by itself after its group: it must be able to run twice.
 """
 
 import logging
@@ -26,6 +29,9 @@ OnCommit = Callable[[Mapping[str, int]], None]
 
 QUEUE_LENGTH = 512
 RETRY_AFTER_SECONDS = 1.0
+MOST_ATTEMPTS = 5
+_DEADLOCK = "40P01"
+"""What PostgreSQL calls an error that only says: both waited for each other, and you give way."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +58,12 @@ class _Job:
         self.answer: Future[Any] = Future()
         self.result: Any = None
         self.error: BaseException | None = None
+        self.attempts = 0
+
+    def gave_way(self) -> bool:
+        """Whether nothing is wrong with it but that it and another server waited for each other, and it may be tried again."""
+        cause = getattr(self.error, "__cause__", None)
+        return getattr(getattr(cause, "orig", None), "sqlstate", None) == _DEADLOCK and self.attempts < MOST_ATTEMPTS
 
     def settle(self) -> None:
         """Tell the caller. Only ever called after the commit."""
@@ -127,8 +139,13 @@ class Writer:
         else:
             self._report_recovery()
             self._tell(touched)
+        again = [job for job in group if job.gave_way()]
         for job in group:
-            job.settle()
+            if job not in again:
+                job.settle()
+        for job in again:
+            job.error = None
+            self._take([job])
 
     def _report(self, error: Exception, count: int) -> None:
         """A disk that is full stays full for many groups: that is one line, and one more when it is over."""
@@ -155,6 +172,7 @@ class Writer:
 
     def _attempt(self, connection: sa.Connection, job: _Job) -> dict[str, int]:
         """Run one unit in its savepoint. Gives the runs it touched, none when it failed."""
+        job.attempts += 1
         try:
             with connection.begin_nested():
                 job.result = job.unit(connection)

@@ -18,6 +18,7 @@ from server.services.errors import Conflict, Stale
 from server.store import commands as commands_store
 from server.store import countdowns as store
 from server.store import rules as rules_store
+from server.store import runs as run_store
 from server.store.database import Database
 from trainer_agent.wire.vocabulary import AlertState, CommandKind
 
@@ -154,3 +155,28 @@ def test_two_servers_that_start_together_put_the_default_rules_in_place_once(ser
     with servers[0].reading() as connection:
         count = connection.execute(sa.text("select count(*), count(distinct rule_id) from rules")).one()
     assert count[0] == count[1] > 0
+
+
+def test_two_servers_that_wait_for_each_other_both_do_what_they_were_asked(servers, clock):
+    for run_id in "ab":
+        servers[0].writer.submit(lambda connection, run_id=run_id: Trainer(connection, clock, run_id=run_id).start().send())
+    has_one = threading.Barrier(2)
+    attempts = []
+
+    def locks(first, second):
+        def unit(connection):
+            attempts.append(first)
+            run_store.lock(connection, first)
+            if attempts.count(first) == 1:
+                has_one.wait(30)
+            run_store.lock(connection, second)
+            return second
+
+        return unit
+
+    one, other = Meanwhile(servers[0], locks("a", "b")), Meanwhile(servers[1], locks("b", "a"))
+    one.end()
+    other.end()
+    assert (one.error, one.result) == (None, "b")
+    assert (other.error, other.result) == (None, "a")
+    assert len(attempts) == 3

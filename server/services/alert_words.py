@@ -19,7 +19,7 @@ from server.domain.rules import ActionKind
 from server.domain.wording import deeds
 from server.domain.wording.advice import Both, Situation, advice
 from server.domain.wording.deeds import Done, deed_of
-from server.store import commands, countdowns, events, rules, samples
+from server.store import alerts, commands, countdowns, events, rules, samples
 from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.runs import Run
@@ -78,7 +78,8 @@ class Teller:
         from_steps: Mapping[int, int] = standings.read_from_steps(self._connection, self._run_id)
         made = countdowns.read_countdowns(self._connection, self._run_id)
         given = commands.read_commands(self._connection, self._run_id)
-        return Done(made, given, from_steps, self._stopped_by_guard())
+        causes = alerts.by_id(self._connection, self._run_id, {each.alert_id for each in made})
+        return Done(made, given, from_steps, self._stopped_by_guard(), causes)
 
     def _stopped_by_guard(self) -> bool:
         if self._run is None or self._run.state is not RunState.STOPPED:

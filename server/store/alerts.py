@@ -68,6 +68,12 @@ def read_alert(connection: sa.Connection, run_id: str, alert_id: str) -> Alert |
     return None if row is None else _alert(row)
 
 
+def by_id(connection: sa.Connection, run_id: str, alert_ids: Collection[str]) -> dict[str, Alert]:
+    """The episodes of a run that have these ids; those that are not there are left out."""
+    query = sa.select(alerts).where(alerts.c.run_id == run_id, alerts.c.alert_id.in_(alert_ids))
+    return {each.alert_id: each for each in of_rows(connection, query)} if alert_ids else {}
+
+
 def read_alerts(
     connection: sa.Connection, run_id: str | None = None, *, open_only: bool = False, limit: int = 200
 ) -> tuple[Alert, ...]:

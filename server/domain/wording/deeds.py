@@ -1,13 +1,16 @@
-"""What was done about an alert: nothing, a countdown, a command and what became of it, a rewind, a stop by the guard."""
+"""What was done about an alert: nothing, a countdown, a command and what became of it, a rewind, a stop by the guard.
+
+Of an alert for which nothing was done by itself it says what is being done, or was done, to the run because of another one.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from server.domain.alerts import Alert, CloseReason
-from server.domain.commands import IssuedCommand
+from server.domain.commands import ACTIVE, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownState
 from server.domain.rules import ActionKind
 from trainer_agent.wire.vocabulary import CommandKind, CommandState
@@ -46,6 +49,9 @@ class Deed:
     step: int | None = None
     seconds: float = 0.0
     by: str = ""
+    cause: str = ""
+    """The title of the other alert that it was done for; empty where it was for the alert itself."""
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class Done:
     from_steps: Mapping[int, int] | None = None
     """The step from which each segment started."""
     stopped_by_guard: bool = False
+    causes: Mapping[str, Alert] | None = None
+    """By id, the alerts that the countdowns were for."""
 
 
 _K, _C = DeedKind, CommandState
@@ -91,12 +99,39 @@ def deed_of(alert: Alert, done: Done, now: datetime) -> Deed:
         return _rewound(alert, done)
     if done.stopped_by_guard and alert.closed_because is CloseReason.RUN_ENDED:
         return Deed(DeedKind.GUARD)
-    return deed or Deed(DeedKind.NOTHING)
+    return _for_another(alert, done, now) or deed or Deed(DeedKind.NOTHING)
+
+
+def _for_another(alert: Alert, done: Done, now: datetime) -> Deed | None:
+    """What goes on in the run because of another alert while this one is open, or what that has come to."""
+    if alert.trial:
+        return None
+    for countdown in done.countdowns:
+        cause = (done.causes or {}).get(countdown.alert_id)
+        if cause is None or cause.alert_id == alert.alert_id:
+            continue
+        command = _command_of(countdown, done.commands)
+        if _goes_on(alert, countdown, command) or _has_ended(alert, cause, command):
+            deed = _by_rule(countdown, done.commands, now)
+            return replace(deed, cause=cause.title, dry_run=countdown.action.dry_run)
+    return None
+
+
+def _goes_on(alert: Alert, countdown: Countdown, command: IssuedCommand | None) -> bool:
+    active = countdown.state is CountdownState.COUNTING if command is None else command.state in ACTIVE
+    return active and alert.is_open
+
+
+def _has_ended(alert: Alert, cause: Alert, command: IssuedCommand | None) -> bool:
+    """Whether the command for an alert of the same incident was carried out while this one was open."""
+    if command is None or command.state is not CommandState.SUCCEEDED or alert.incident_id != cause.incident_id:
+        return False
+    was_open = alert.onset_at <= command.updated_at and (alert.resolved_at is None or alert.resolved_at >= command.issued_at)
+    return was_open and alert.incident_id is not None
 
 
 def _by_rule(countdown: Countdown, commands: Iterable[IssuedCommand], now: datetime) -> Deed:
-    key = f"countdown:{countdown.countdown_id}"
-    command = next((each for each in commands if each.idempotency_key == key), None)
+    command = _command_of(countdown, commands)
     if command is not None:
         return _of_command(command)
     kind = _OF_COUNTDOWN[countdown.state]
@@ -104,6 +139,11 @@ def _by_rule(countdown: Countdown, commands: Iterable[IssuedCommand], now: datet
         kind = DeedKind.WOULD
     left = max(0.0, (countdown.due_at - now).total_seconds())
     return Deed(kind, countdown.action.kind is ActionKind.ROLLBACK, countdown.target_step, left)
+
+
+def _command_of(countdown: Countdown, commands: Iterable[IssuedCommand]) -> IssuedCommand | None:
+    key = f"countdown:{countdown.countdown_id}"
+    return next((each for each in commands if each.idempotency_key == key), None)
 
 
 def _of_command(command: IssuedCommand) -> Deed:
@@ -132,16 +172,34 @@ def _what_zh(deed: Deed) -> str:
     return "回滚" if deed.step is None else f"回滚到第 {deed.step} 步"
 
 
+def _for(deed: Deed) -> str:
+    return f" for '{deed.cause}'" if deed.cause else ""
+
+
+def _for_zh(deed: Deed) -> str:
+    return f"因“{deed.cause}”，" if deed.cause else ""
+
+
 def _succeeded(deed: Deed) -> str:
-    return f"Rolled back to step {deed.step}." if deed.is_rollback else "The run was stopped."
+    done = f"Rolled back to step {deed.step}" if deed.is_rollback else "The run was stopped"
+    return f"{done}{_for(deed)}."
 
 
 def _succeeded_zh(deed: Deed) -> str:
-    return f"已回滚到第 {deed.step} 步。" if deed.is_rollback else "训练已停止。"
+    done = f"已回滚到第 {deed.step} 步" if deed.is_rollback else "训练已停止"
+    return f"{_for_zh(deed)}{done}。"
 
 
 def _counting(deed: Deed) -> str:
+    if deed.cause:
+        return f"A {_what(deed)} is counting down for '{deed.cause}'{' (a dry run)' if deed.dry_run else ''}."
     return f"{_what(deed).capitalize()} in {english.duration(deed.seconds)}, unless somebody cancels it."
+
+
+def _counting_zh(deed: Deed) -> str:
+    if deed.cause:
+        return f"因“{deed.cause}”，{_what_zh(deed)}正在倒计时{'（演练）' if deed.dry_run else ''}。"
+    return f"{chinese.duration(deed.seconds)}后{_what_zh(deed)}，除非有人取消。"
 
 
 def _rewound_text(deed: Deed) -> str:
@@ -160,8 +218,8 @@ ENGLISH: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
     _K.WITHDRAWN: lambda d: f"The {_what(d)} was called off: the reason for it was gone, or automatic actions were held.",
     _K.OVERTAKEN: lambda d: f"A person's own command took the place of the {_what(d)}.",
     _K.REFUSED: lambda d: f"The {_what(d)} could not be ordered.",
-    _K.ORDERED: lambda d: f"A {_what(d)} is on its way to the trainer.",
-    _K.RUNNING: lambda d: f"The trainer carries out a {_what(d)}.",
+    _K.ORDERED: lambda d: f"A {_what(d)}{_for(d)} is on its way to the trainer.",
+    _K.RUNNING: lambda d: f"The trainer carries out a {_what(d)}{_for(d)}.",
     _K.SUCCEEDED: _succeeded,
     _K.FAILED: lambda d: f"The {_what(d)} failed.",
     _K.UNCONFIRMED: lambda d: f"The trainer began a {_what(d)} and has not said how it ended.",
@@ -171,14 +229,14 @@ ENGLISH: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
 }
 CHINESE: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
     _K.NOTHING: lambda _: "没有自动采取任何操作。",
-    _K.COUNTING: lambda d: f"{chinese.duration(d.seconds)}后{_what_zh(d)}，除非有人取消。",
+    _K.COUNTING: _counting_zh,
     _K.WOULD: lambda d: f"没有实际操作：这是{_what_zh(d)}的演练。",
     _K.CANCELLED: lambda d: f"{_what_zh(d)}在到时之前被取消。",
     _K.WITHDRAWN: lambda d: f"{_what_zh(d)}已撤回：原因已消失，或自动处置已暂缓。",
     _K.OVERTAKEN: lambda d: f"人工指令取代了{_what_zh(d)}。",
     _K.REFUSED: lambda d: f"{_what_zh(d)}的指令未能发出。",
-    _K.ORDERED: lambda d: f"{_what_zh(d)}的指令正在送往训练进程。",
-    _K.RUNNING: lambda d: f"训练进程正在{_what_zh(d)}。",
+    _K.ORDERED: lambda d: f"{_for_zh(d)}{_what_zh(d)}的指令正在送往训练进程。",
+    _K.RUNNING: lambda d: f"{_for_zh(d)}训练进程正在{_what_zh(d)}。",
     _K.SUCCEEDED: _succeeded_zh,
     _K.FAILED: lambda d: f"{_what_zh(d)}失败。",
     _K.UNCONFIRMED: lambda d: f"训练进程已开始{_what_zh(d)}，但没有报告结果。",

@@ -1,0 +1,102 @@
+"""What a message says was done and is to do, where the cause lies in another alert or in a person's word."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from incidents_kit import NOW, Scene, an_alert
+from judging_kit import use_rules
+
+from server.domain.alerts import CloseReason
+from server.domain.commands import IssuedCommand
+from server.domain.countdowns import Countdown, CountdownState
+from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
+from server.domain.wording import deeds
+from server.domain.wording.deeds import DeedKind, Done, deed_of
+from server.services import countdowns
+from server.services.alert_words import Teller
+from server.store import alerts as alerts_store
+from server.store import commands as commands_store
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, Severity
+
+CAUSE = an_alert("nan", title="Loss is NaN", incident_id="i_1")
+OTHER = an_alert("norm", incident_id="i_1")
+DUE = NOW + timedelta(seconds=60)
+COUNTING = Countdown(
+    "run", "d_1", CountdownState.COUNTING, "rule-nan", "Rule", "a_nan", 1, Action(ActionKind.STOP, 60.0), None, None, NOW, DUE
+)
+OVER = replace(COUNTING, state=CountdownState.DUE, ended_at=DUE)
+
+
+def the_command(state):
+    later = DUE + timedelta(seconds=5)
+    stop = CommandKind.STOP
+    return IssuedCommand(
+        "run", "c", stop, state, "i", 1, "", "rule:nan", None, "", None, "countdown:d_1", "digest", DUE, later, None
+    )
+
+
+def said(alert, countdown, *commands):
+    done = Done((countdown,), commands, causes={"a_nan": CAUSE})
+    deed = deed_of(alert, done, NOW)
+    return deeds.ENGLISH[deed.kind](deed), deeds.CHINESE[deed.kind](deed)
+
+
+def test_an_open_alert_says_what_is_counting_down_for_another_one():
+    assert said(OTHER, COUNTING) == ("A stop is counting down for 'Loss is NaN'.", "因“Loss is NaN”，停止正在倒计时。")
+    dry = replace(COUNTING, action=replace(COUNTING.action, dry_run=True))
+    assert said(OTHER, dry)[0] == "A stop is counting down for 'Loss is NaN' (a dry run)."
+    assert said(CAUSE, COUNTING)[0] == "Stop in 1 min, unless somebody cancels it."
+
+
+@pytest.mark.parametrize(
+    ("state", "en", "zh"),
+    [
+        (CommandState.QUEUED, "A stop for 'Loss is NaN' is on its way to the trainer.", "停止的指令正在送往训练进程。"),
+        (CommandState.RUNNING, "The trainer carries out a stop for 'Loss is NaN'.", "训练进程正在停止。"),
+        (CommandState.SUCCEEDED, "The run was stopped for 'Loss is NaN'.", "训练已停止。"),
+    ],
+)
+def test_an_open_alert_says_what_became_of_the_command_for_another_one(state, en, zh):
+    assert said(OTHER, OVER, the_command(state)) == (en, f"因“Loss is NaN”，{zh}")
+
+
+def test_nothing_is_said_of_what_was_done_without_regard_to_the_alert():
+    nothing = deeds.ENGLISH[DeedKind.NOTHING](deeds.Deed(DeedKind.NOTHING))
+    over = replace(OTHER, state=AlertState.RESOLVED, closed_because=CloseReason.RECOVERED, resolved_at=NOW)
+    stopped = the_command(CommandState.SUCCEEDED)
+    assert said(over, COUNTING)[0] == nothing
+    assert said(over, OVER, stopped)[0] == nothing, "it was over before the command was given"
+    assert said(replace(OTHER, incident_id="i_2"), OVER, stopped)[0] == nothing
+    assert said(replace(OTHER, incident_id=None), OVER, stopped)[0] == nothing
+    assert said(replace(OTHER, trial=True), COUNTING)[0] == nothing
+    assert said(OTHER, OVER, the_command(CommandState.FAILED))[0] == nothing
+    assert said(replace(OTHER, onset_at=DUE + timedelta(hours=1)), OVER, stopped)[0] == nothing
+
+
+NAN_STOPS = AlertRule("nan", "Loss is not finite", "Loss is NaN", "train/loss", DetectorKind.NONFINITE,
+                      severity=Severity.CRITICAL, action=Action(ActionKind.STOP, 30.0))  # fmt: skip
+NORM_HIGH = AlertRule("norm", "Norm is high", "Norm is high", "train/grad_norm", DetectorKind.THRESHOLD, {"above": 10.0})
+
+
+def of_rule(connection, rule_id):
+    return next(each for each in alerts_store.read_alerts(connection, "run") if each.rule_id == rule_id)
+
+
+def test_what_was_done_and_what_to_do_next_do_not_contradict_each_other(connection, clock):
+    use_rules(connection, NAN_STOPS, NORM_HIGH)
+    scene = Scene(connection, clock)
+    scene.trainer.log(1, loss=1.0, grad_norm=1.0).log(2, loss=float("nan"), grad_norm=50.0).send()
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "norm"))
+    assert words.done[0] == "A stop is counting down for 'Loss is NaN'."
+    assert words.following[0] == "Let it happen, or cancel it on the run's page."
+    countdowns.run_due(connection, clock.advance(30))
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "norm"))
+    assert words.done[0] == "A stop for 'Loss is NaN' is on its way to the trainer."
+    assert words.following[0] == "Wait for the command that is on its way."
+    (command,) = commands_store.read_commands(connection, "run")
+    for state in (CommandState.DELIVERED, CommandState.RUNNING, CommandState.SUCCEEDED):
+        scene.trainer.report(command.command_id, state, 3)
+    scene.trainer.send()
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "norm"))
+    assert words.done == ("The run was stopped for 'Loss is NaN'.", "因“Loss is NaN”，训练已停止。")

@@ -4,7 +4,7 @@ import { ruleReason, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { between, when } from "./parts.js";
-import { ruleField, seriesNames } from "./rulefields.js";
+import { ruleField, ruleSwitch, seriesNames } from "./rulefields.js";
 import { fieldLabel, mainSettings, ruleName, sentence, wrongText } from "./rulewords.js";
 
 /**
@@ -83,19 +83,7 @@ function head(now, readOnly) {
       : now.edited && h("span", { class: "badge busy" }, t("rules.unsaved.long")),
     rule?.trial && h("span", { class: "badge open" }, t("rules.trial")),
     h("span", { class: "gap" }),
-    rule &&
-      h(
-        "label",
-        { class: "switch" },
-        h("input", {
-          type: "checkbox",
-          "data-switch": rule.rule_id,
-          "data-value": String(rule.enabled),
-          checked: rule.enabled,
-          disabled: readOnly,
-        }),
-        h("span", { class: "amount" }, rule.enabled ? t("on") : t("rules.off")),
-      ),
+    rule && ruleSwitch(rule, readOnly, null, h("span", { class: "amount" }, rule.enabled ? t("on") : t("rules.off"))),
   );
 }
 

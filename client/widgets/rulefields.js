@@ -170,3 +170,22 @@ export function fill(host, isTyped) {
     else if (field.value !== value) field.value = value;
   }
 }
+
+/**
+ * The switch that a rule is on by. `label` is for a switch without words beside it.
+ * @param {import("../rules.js").Rule} rule @param {boolean} readOnly @param {string | null} label @param {...import("./dom.js").Child} words
+ */
+export const ruleSwitch = (rule, readOnly, label, ...words) =>
+  h(
+    "label",
+    { class: "switch" },
+    h("input", {
+      type: "checkbox",
+      "data-switch": rule.rule_id,
+      "data-value": String(rule.enabled),
+      checked: rule.enabled,
+      disabled: readOnly,
+      "aria-label": label,
+    }),
+    ...words,
+  );

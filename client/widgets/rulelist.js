@@ -4,6 +4,7 @@ import { rulePath } from "../router.js";
 import { t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
+import { ruleSwitch } from "./rulefields.js";
 import { ruleName, ruleSub } from "./rulewords.js";
 
 /** @typedef {import("../rules.js").Rule} Rule */
@@ -57,18 +58,7 @@ function row(rule, isOpen, isEdited, readOnly) {
       h("small", {}, ruleSub(rule)),
       h("span", { class: "badges" }, badges(rule, isEdited)),
     ),
-    h(
-      "label",
-      { class: "switch" },
-      h("input", {
-        type: "checkbox",
-        "data-switch": rule.rule_id,
-        "data-value": String(rule.enabled),
-        checked: rule.enabled,
-        disabled: readOnly,
-        "aria-label": t("rules.switch", { name: ruleName(rule) }),
-      }),
-    ),
+    ruleSwitch(rule, readOnly, t("rules.switch", { name: ruleName(rule) })),
   );
 }
 

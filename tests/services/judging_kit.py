@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from sqlalchemy import Connection
 
-from server.domain.rules import AlertRule
+from server.domain.rules import AlertRule, DetectorKind
 from server.services import ingest, runs
 from server.services import rules as rules_service
 from server.store import alerts as alerts_store
@@ -27,6 +27,7 @@ from trainer_agent.wire.messages import (
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, DataMode, EndReason, SegmentCause
 
 OWNER = "token"
+LOSS_HIGH = AlertRule("high", "Loss is high", "Loss high", "train/loss", DetectorKind.THRESHOLD, {"above": 10.0})
 ALL_PARTS = ("model", "optimizer", "scheduler", "scaler", "rng", "position")
 
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from judging_kit import OWNER, Trainer, alerts_of, data_of, told, use_rules
+from judging_kit import LOSS_HIGH, OWNER, Trainer, alerts_of, data_of, told, use_rules
 
 from server.domain.commands import Hand
 from server.domain.countdowns import BREAKER_RULE_ID, CountdownState
 from server.domain.default_absence import ABSENCE_RULES
-from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
+from server.domain.rules import Action, ActionKind
 from server.services import commands, countdowns, holds, ingest, liveness, rules, runs, silences
 from server.services.alert_words import Teller
 from server.services.commands import NewCommand
@@ -21,13 +21,8 @@ from trainer_agent.wire.messages import Heartbeat
 from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, EndReason, Phase
 
 S = CommandState
-BACK = AlertRule(
-    "high",
-    "Loss is high",
-    "Loss high",
-    "train/loss",
-    DetectorKind.THRESHOLD,
-    {"above": 10.0},
+BACK = replace(
+    LOSS_HIGH,
     keep_firing_for_points=3,
     action=Action(ActionKind.ROLLBACK, countdown_seconds=30, max_grad_norm=1.0),
 )

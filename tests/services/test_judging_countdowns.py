@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from judging_kit import Trainer, alerts_of, data_of, use_rules
+from judging_kit import LOSS_HIGH, Trainer, alerts_of, data_of, use_rules
 
 from server.domain.alerts import CloseReason
 from server.domain.commands import Hand
 from server.domain.countdowns import BREAKER_RULE_ID, CountdownState
-from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
+from server.domain.rules import Action, ActionKind
 from server.services import commands, countdowns, rules, runs
 from server.services.commands import NewCommand
 from server.services.errors import Conflict, Refused
@@ -17,13 +17,8 @@ from server.store import commands as commands_store
 from server.store import countdowns as store
 from trainer_agent.wire.vocabulary import AlertState, CheckpointState, CommandKind, CommandState, DataMode, Severity
 
-ROLLBACK = AlertRule(
-    "high",
-    "Loss is high",
-    "Loss high",
-    "train/loss",
-    DetectorKind.THRESHOLD,
-    {"above": 10.0},
+ROLLBACK = replace(
+    LOSS_HIGH,
     keep_firing_for_points=3,
     action=Action(ActionKind.ROLLBACK, countdown_seconds=30, data=DataMode.SKIP, max_grad_norm=1.0),
 )

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from judging_kit import Trainer, alerts_of, data_of, told, use_default_rules, use_rules
+from judging_kit import LOSS_HIGH, Trainer, alerts_of, data_of, told, use_default_rules, use_rules
 
 from server.domain.alerts import CloseReason
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.detectors import DETECTORS
-from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
+from server.domain.rules import Action, ActionKind
 from server.services import evaluation, rules
 from server.services.errors import Invalid, NotFound
 from server.store import alerts as alerts_store
@@ -23,13 +23,8 @@ from server.store import rules as rules_store
 from trainer_agent.wire.vocabulary import AlertState, CheckpointState, SegmentCause, Severity
 
 NAN, INF = math.nan, math.inf
-HIGH = AlertRule(
-    "high",
-    "Loss is high",
-    "Loss high",
-    "train/loss",
-    DetectorKind.THRESHOLD,
-    {"above": 10.0},
+HIGH = replace(
+    LOSS_HIGH,
     for_points=2,
     keep_firing_for_points=2,
 )

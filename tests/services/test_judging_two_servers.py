@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from judging_kit import Trainer, use_rules
+from judging_kit import LOSS_HIGH, Trainer, use_rules
 
 from server.domain.default_absence import ABSENCE_RULES
-from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
+from server.domain.rules import Action, ActionKind
 from server.services import runs
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
@@ -16,13 +17,8 @@ from server.store import events as events_store
 from server.store.database import Database
 
 RUNS = 12
-STOP = AlertRule(
-    "high",
-    "Loss is high",
-    "Loss high",
-    "train/loss",
-    DetectorKind.THRESHOLD,
-    {"above": 10.0},
+STOP = replace(
+    LOSS_HIGH,
     action=Action(ActionKind.STOP, countdown_seconds=0),
 )
 PROGRAM = """

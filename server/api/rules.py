@@ -16,7 +16,7 @@ from server.domain.rules import AlertRule
 from server.services import rules as service
 from server.store import alerts as alerts_store
 from server.store import rules as store
-from trainer_agent.wire.vocabulary import DataMode, Severity
+from trainer_agent.wire.vocabulary import Severity
 
 from .deps import By, Id, In, Out
 from .door import PeopleRoute
@@ -129,7 +129,7 @@ _ACTION = {
     "properties": {
         "kind": {"enum": [kind.value for kind in domain.ActionKind]},
         "countdown_seconds": {"type": "number", "minimum": 0, "maximum": rule_flaws.MAX_COUNTDOWN_SECONDS},
-        "data": {"enum": [mode.value for mode in DataMode]},
+        "data": {"enum": [mode.value for mode in rule_flaws.RULE_DATA]},
         "max_grad_norm": _NUMBER,
         "dry_run": {"type": "boolean"},
     },

@@ -8,7 +8,7 @@ from trainer_agent.wire import series
 from trainer_agent.wire.codec import WireError, from_json
 
 from .detectors.base import DetectorKind
-from .rule_flaws import Flaw, WrongRuleError, problems
+from .rule_flaws import MAX_NAME, Flaw, WrongRuleError, problems
 from .rules import CHANGEABLE, COSMETIC, Action, AlertRule, Scope, rule_to_json
 
 NEEDED: Final = ("name", "series", "detector")
@@ -23,9 +23,17 @@ def made(given: Mapping[str, Any], rule_id: str) -> AlertRule:
         WrongRuleError: a field is missing, unknown or wrong; all of them are listed.
     """
     missing = tuple(Flaw(name, "is missing: a rule needs it") for name in NEEDED if name not in given)
-    titled = {"title": given["name"], **given} if isinstance(given.get("name"), str) else given
-    rule, flaws = _read(titled, replace(_BLANK, rule_id=rule_id, edited=True))
+    rule, flaws = _read(_titled(given), replace(_BLANK, rule_id=rule_id, edited=True))
     return _sound(rule, (*missing, *flaws))
+
+
+def _titled(given: Mapping[str, Any]) -> dict[str, Any]:
+    """With the name for a title where there is none. A name that cannot be one is told of once, as the name."""
+    name, title = given.get("name"), given.get("title", given.get("name"))
+    rest = {part: said for part, said in given.items() if part != "title"}
+    if title == name and not (isinstance(name, str) and name.strip() and len(name) <= MAX_NAME):
+        return rest
+    return {**rest, "title": title}
 
 
 def changed(rule: AlertRule, changes: Mapping[str, Any]) -> AlertRule:
@@ -48,10 +56,18 @@ def _sound(rule: AlertRule, flaws: tuple[Flaw, ...]) -> AlertRule:
     named = {flaw.field.partition(".")[0] for flaw in flaws}
     # What could not be read stands at its former value: what the rules of sense say of it is nobody's mistake.
     blamed = named | ({"settings"} if "detector" in named else set()) | ({"severity"} if "action" in named else set())
-    flaws += tuple(flaw for flaw in problems(rule) if flaw.field.partition(".")[0] not in blamed)
+    flaws += tuple(flaw for flaw in problems(rule) if not _is_blamed(flaw, blamed, {each.field for each in flaws}))
     if flaws:
         raise WrongRuleError(flaws)
     return rule
+
+
+def _is_blamed(flaw: Flaw, blamed: set[str], unread: set[str]) -> bool:
+    """Whether a flaw may come of what could not be read. Each setting is read by itself, so the others are told of."""
+    top, _, setting = flaw.field.partition(".")
+    if top != "settings" or {"settings", "detector"} & unread:
+        return top in blamed
+    return top in blamed and (flaw.is_joint or not setting or flaw.field in unread)
 
 
 def _read(given: Mapping[str, Any], base: AlertRule) -> tuple[AlertRule, tuple[Flaw, ...]]:

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer_agent.wire import series
-from trainer_agent.wire.vocabulary import Severity
+from trainer_agent.wire.vocabulary import DataMode, Severity
 
 from .detectors import DETECTORS
 from .detectors.absence import ABSENCES
 from .detectors.base import DetectorKind, Setting
-from .rules import ActionKind, AlertRule, ScopeKind
+from .rules import ActionKind, AlertRule, ScopeKind, settings_of
 
 MAX_POINTS: Final = 100_000
 MAX_COUNTDOWN_SECONDS: Final = 86_400.0
 MAX_NAME: Final = 200
 MAX_REASON: Final = 4_000
+RULE_DATA: Final = (DataMode.SKIP, DataMode.REPLAY)
+"""What a rollback that a rule orders may do with the data. Which samples to leave out only a person can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Flaw:
 
     field: str
     message: str
+    is_joint: bool = False
+    """It says that this field and others do not go together: nothing to say where one of them could not be read."""
 
     def __str__(self) -> str:
         return f"{self.field} {self.message}"
@@ -41,7 +45,7 @@ class WrongRuleError(ValueError):
 def problems(rule: AlertRule) -> tuple[Flaw, ...]:
     """What keeps the rule from being used. Empty when it is valid."""
     found = (*_of_words(rule), *_of_series(rule), *_of_settings(rule), *_of_counts(rule), *_of_scope(rule), *_of_action(rule))
-    return tuple(Flaw(where, message) for where, message in found)
+    return (*(Flaw(where, message) for where, message in found), *(Flaw(*each, is_joint=True) for each in _of_pairs(rule)))
 
 
 _Found = Iterator[tuple[str, str]]
@@ -85,6 +89,27 @@ def _of_settings(rule: AlertRule) -> _Found:
         yield "settings", "must give above or below: the value past which the threshold holds"
 
 
+def _of_pairs(rule: AlertRule) -> _Found:
+    """Settings that are each sound and together never hold, or always do."""
+    if any(_of_settings(rule)):
+        return
+    told = settings_of(rule)
+    if {"need", "of"} <= told.keys() and told["need"] > told["of"]:
+        yield (
+            "settings.need",
+            f"is {told['need']:g}, more than the {told['of']:g} points that `of` looks at: it can never be reached",
+        )
+    if {"history", "window"} <= told.keys() and told["history"] > told["window"] and not told.get("young_times"):
+        yield (
+            "settings.history",
+            f"is {told['history']:g}, more than a window of {told['window']:g} ever holds: nothing would be judged",
+        )
+    if {"above", "below"} <= told.keys() and told["below"] > told["above"]:
+        yield "settings.below", f"is {told['below']:g}, higher than above ({told['above']:g}): every value would hold"
+    if rule.detector is DetectorKind.ENDED and not any(told.values()):
+        yield "settings", "must have 1 for at least one kind of end: with 0 for all of them nothing would be told"
+
+
 def _of_number(value: float, setting: Setting) -> str | None:
     if not math.isfinite(value):
         return "must be a finite number"
@@ -120,6 +145,8 @@ def _of_action(rule: AlertRule) -> _Found:
         yield "action.kind", "must be notify: a run that does not answer can be ordered nothing"
     if not 0 <= action.countdown_seconds <= MAX_COUNTDOWN_SECONDS:  # NaN fails too
         yield "action.countdown_seconds", f"must lie between 0 and {MAX_COUNTDOWN_SECONDS:g}"
+    if action.data not in RULE_DATA:
+        yield "action.data", f"must be {' or '.join(RULE_DATA)}: a rule cannot name the samples to leave out"
     limit = action.max_grad_norm
     if limit is not None and not (math.isfinite(limit) and limit > 0):
         yield "action.max_grad_norm", "must be a finite number above 0, or null to leave clipping as it is"

@@ -71,6 +71,13 @@ def test_every_wrong_field_is_named_at_once(person):
     assert wrong["severity"] == "must be one of info, warning, critical"
 
 
+def test_settings_that_never_hold_together_and_samples_that_no_rule_can_name_are_refused(person):
+    spike = {"detector": "spike", "settings": {"need": 2, "window": 8}}
+    assert wrong_fields(person.post("/api/rules", json={**RULE, **spike})).keys() == {"settings.need", "settings.history"}
+    wrong = wrong_fields(person.put("/api/rules/loss-rises-5", json={"action": {"data": "exclude"}}))
+    assert wrong == {"action.data": "must be skip or replay: a rule cannot name the samples to leave out"}
+
+
 @pytest.mark.parametrize("left_out", ["name", "series", "detector"])
 def test_what_a_rule_needs_is_asked_for(person, left_out):
     wrong = wrong_fields(person.post("/api/rules", json={name: said for name, said in RULE.items() if name != left_out}))

@@ -10,12 +10,13 @@ from functools import cached_property
 
 from sqlalchemy import Connection
 
-from server.domain import wording
+from server.domain import holds, wording
 from server.domain.alerts import Alert
 from server.domain.commands import ACTIVE
 from server.domain.countdowns import CountdownState
 from server.domain.events import EventType
-from server.domain.rules import ActionKind
+from server.domain.holds import Hold
+from server.domain.rules import Action, ActionKind
 from server.domain.wording import deeds
 from server.domain.wording.advice import Both, Situation, advice
 from server.domain.wording.deeds import Done, deed_of
@@ -23,7 +24,7 @@ from server.store import alerts, commands, countdowns, events, rules, samples
 from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.runs import Run
-from trainer_agent.wire.vocabulary import CommandKind, RunState
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, RunState
 
 from . import checkpoints
 
@@ -55,19 +56,36 @@ class Teller:
 
     def done(self, alert: Alert) -> Both:
         """What was done about it."""
-        deed = deed_of(alert, self._done, self._now)
+        deed = deed_of(alert, self._done, self._now, self._hold_on(alert))
         return deeds.ENGLISH[deed.kind](deed), deeds.CHINESE[deed.kind](deed)
 
     def following(self, alert: Alert) -> Both:
         """What to do next."""
-        return advice(alert, replace(self._situation, forbids_rollback=self._forbids(alert)))
+        held = self._hold_on(alert) is not None
+        return advice(alert, replace(self._situation, is_held=held, forbids_rollback=self._forbids(alert)))
+
+    def _hold_on(self, alert: Alert) -> Hold | None:
+        """The hold that keeps the alert's rule from acting now. What had its countdown gets no other when the hold is over."""
+        hold = None if self._run is None else holds.in_force(self._run.hold, self._now)
+        if hold is None or alert.state is not AlertState.FIRING or self._had_countdown(alert):
+            return None
+        action = self._action(alert)
+        return hold if action is not None and action.kind is not ActionKind.NOTIFY else None
+
+    def _had_countdown(self, alert: Alert) -> bool:
+        return any(each.alert_id == alert.alert_id for each in self._done.countdowns)
 
     def _forbids(self, alert: Alert) -> bool:
         """Whether the alert's rule asks for a rollback that the run's policy does not allow."""
-        if self._run is None or self._run.automatic_rollback or alert.trial or not alert.is_open:
+        if self._run is None or self._run.automatic_rollback or not alert.is_open:
             return False
-        rule = rules.read_rule(self._connection, alert.rule_id)
-        return rule is not None and rule.action.kind is ActionKind.ROLLBACK and not rule.action.dry_run
+        action = self._action(alert)
+        return action is not None and action.kind is ActionKind.ROLLBACK
+
+    def _action(self, alert: Alert) -> Action | None:
+        """What the alert's rule does and means; None of a rule on trial, off or gone, and of a dry run."""
+        rule = None if alert.trial else rules.read_rule(self._connection, alert.rule_id)
+        return rule.action if rule is not None and rule.enabled and not rule.action.dry_run else None
 
     @cached_property
     def _run(self) -> Run | None:

@@ -8,12 +8,13 @@ from incidents_kit import NOW, Scene, an_alert
 from judging_kit import use_rules
 
 from server.domain.alerts import CloseReason
-from server.domain.commands import IssuedCommand
+from server.domain.commands import Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownState
+from server.domain.holds import Hold
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.domain.wording import deeds
 from server.domain.wording.deeds import DeedKind, Done, deed_of
-from server.services import countdowns
+from server.services import countdowns, holds
 from server.services.alert_words import Teller
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
@@ -100,3 +101,38 @@ def test_what_was_done_and_what_to_do_next_do_not_contradict_each_other(connecti
     scene.trainer.send()
     words = Teller(connection, "run", clock()).in_words(of_rule(connection, "norm"))
     assert words.done == ("The run was stopped for 'Loss is NaN'.", "因“Loss is NaN”，训练已停止。")
+
+
+@pytest.mark.parametrize("kind", [ActionKind.STOP, ActionKind.ROLLBACK])
+def test_a_hold_is_named_where_a_rule_would_have_acted(connection, clock, kind):
+    use_rules(connection, replace(NAN_STOPS, action=Action(kind, 30.0)), NORM_HIGH)
+    scene = Scene(connection, clock)
+    scene.trainer.log(1, loss=1.0, grad_norm=1.0).send()
+    hold = holds.put(connection, "run", Hand("mlops"), clock(), hours=2, reason="I am looking at it.")
+    until = f"{hold.until:%Y-%m-%d %H:%M} UTC"
+    scene.trainer.log(2, loss=float("nan"), grad_norm=50.0).send()
+    (event,) = scene.told()
+    assert event.data["done"] == f"Held by mlops until {until}: I am looking at it."
+    assert event.data["next"] == "Lift the hold, or act by hand."
+    assert event.data["zh"]["done"] == f"mlops 已暂缓自动处置，至 {until}：I am looking at it。"
+    assert event.data["zh"]["next"] == "请解除暂缓，或手动处理。"
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "norm"))
+    assert words.done[0] == "Nothing was done automatically.", "its rule only tells"
+    holds.lift(connection, "run", Hand("mlops"), clock())
+    assert "Held" not in Teller(connection, "run", clock()).in_words(of_rule(connection, "nan")).done[0]
+
+
+def test_a_hold_that_came_after_the_countdown_does_not_promise_that_lifting_it_acts(connection, clock):
+    use_rules(connection, NAN_STOPS)
+    scene = Scene(connection, clock)
+    scene.trainer.log(1, loss=1.0).log(2, loss=float("nan")).send()
+    holds.put(connection, "run", Hand("mlops"), clock(), hours=2, reason="mine")
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "nan"))
+    assert words.done[0].startswith("The stop was called off")
+    assert "hold" not in words.following[0]
+
+
+def test_a_long_reason_is_cut():
+    deed = deed_of(CAUSE, Done(), NOW, Hold("mlops", NOW, DUE, "长" * 2000))
+    for table in (deeds.ENGLISH, deeds.CHINESE):
+        assert len(table[deed.kind](deed)) < 300

@@ -23,6 +23,8 @@ class Situation:
     """Whether it is recorded which samples each step has read."""
     is_counting: bool = False
     is_commanded: bool = False
+    is_held: bool = False
+    """The rule would act, and a person holds what is automatic."""
     forbids_rollback: bool = False
     """The rule asks for a rollback, and the run's policy allows none that nobody has ordered."""
 
@@ -91,14 +93,21 @@ def advice(alert: Alert, situation: Situation) -> Both:
         return _TRIAL if alert.trial else _after_the_end(situation)
     if alert.closed_because is not None and alert.closed_because in _OVER:
         return _OVER[alert.closed_because]
-    if situation.is_counting:
-        return _FORBIDDEN if situation.forbids_rollback else _COUNTING
-    if situation.is_commanded:
-        return "Wait for the command that is on its way.", "请等待正在执行的指令。"
+    if (in_hand := _in_hand(situation)) is not None:
+        return in_hand
     if alert.detector in _OF_KIND:
         return _OF_KIND[alert.detector]
     looks, ways = _look(alert, situation), _way_back(alert, situation)
     return f"{looks[0]}{ways[0]}", f"{looks[1]}{ways[1]}"
+
+
+def _in_hand(situation: Situation) -> Both | None:
+    """What there is to do where something is on its way already, or is kept from it."""
+    if situation.is_counting:
+        return _FORBIDDEN if situation.forbids_rollback else _COUNTING
+    if situation.is_commanded:
+        return "Wait for the command that is on its way.", "请等待正在执行的指令。"
+    return ("Lift the hold, or act by hand.", "请解除暂缓，或手动处理。") if situation.is_held else None
 
 
 def _after_the_end(situation: Situation) -> Both:

@@ -12,16 +12,22 @@ from typing import Final
 from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import ACTIVE, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownState
+from server.domain.holds import Hold
 from server.domain.rules import ActionKind
 from trainer_agent.wire.vocabulary import CommandKind, CommandState
 
 from . import chinese, english
+
+MOST_REASON: Final = 200
+"""Characters of a person's reason that a message repeats."""
 
 
 class DeedKind(StrEnum):
     """How far it came."""
 
     NOTHING = "nothing"
+    HELD = "held"
+    """Its rule would act, and a person holds what is automatic."""
     COUNTING = "counting"
     WOULD = "would"
     """A dry run: what would have been done."""
@@ -52,6 +58,7 @@ class Deed:
     cause: str = ""
     """The title of the other alert that it was done for; empty where it was for the alert itself."""
     dry_run: bool = False
+    hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,8 @@ _OF_COUNTDOWN: Final = {
 }
 
 
-def deed_of(alert: Alert, done: Done, now: datetime) -> Deed:
-    """What was done about one alert."""
+def deed_of(alert: Alert, done: Done, now: datetime, hold: Hold | None = None) -> Deed:
+    """What was done about one alert. `hold`: what keeps its rule from acting now."""
     countdown = next((each for each in done.countdowns if each.alert_id == alert.alert_id), None)
     deed = None if countdown is None else _by_rule(countdown, done.commands, now)
     if deed is not None and deed.kind not in (DeedKind.WITHDRAWN, DeedKind.OVERTAKEN):
@@ -99,7 +106,8 @@ def deed_of(alert: Alert, done: Done, now: datetime) -> Deed:
         return _rewound(alert, done)
     if done.stopped_by_guard and alert.closed_because is CloseReason.RUN_ENDED:
         return Deed(DeedKind.GUARD)
-    return _for_another(alert, done, now) or deed or Deed(DeedKind.NOTHING)
+    held = None if hold is None else Deed(DeedKind.HELD, hold=hold)
+    return _for_another(alert, done, now) or deed or held or Deed(DeedKind.NOTHING)
 
 
 def _for_another(alert: Alert, done: Done, now: datetime) -> Deed | None:
@@ -210,8 +218,28 @@ def _rewound_zh(deed: Deed) -> str:
     return "训练已回到它之前。" if deed.step is None else f"训练已回到第 {deed.step} 步。"
 
 
+def _held(deed: Deed) -> str:
+    until, why = _until_and_why(deed)
+    return f"Held by {deed.hold.by if deed.hold else 'a person'} until {until}: {why}."
+
+
+def _held_zh(deed: Deed) -> str:
+    until, why = _until_and_why(deed)
+    return f"{deed.hold.by if deed.hold else '有人'} 已暂缓自动处置，至 {until}：{why}。"
+
+
+def _until_and_why(deed: Deed) -> tuple[str, str]:
+    """The reason is cut: a message must stay small."""
+    if deed.hold is None:
+        return "?", "?"
+    why = deed.hold.reason
+    short = why if len(why) <= MOST_REASON else f"{why[:MOST_REASON]}..."
+    return f"{deed.hold.until:%Y-%m-%d %H:%M} UTC", short.rstrip(".。")
+
+
 ENGLISH: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
     _K.NOTHING: lambda _: "Nothing was done automatically.",
+    _K.HELD: _held,
     _K.COUNTING: _counting,
     _K.WOULD: lambda d: f"Nothing was done: this was a dry run of a {_what(d)}.",
     _K.CANCELLED: lambda d: f"The {_what(d)} was cancelled before its time.",
@@ -229,6 +257,7 @@ ENGLISH: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
 }
 CHINESE: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
     _K.NOTHING: lambda _: "没有自动采取任何操作。",
+    _K.HELD: _held_zh,
     _K.COUNTING: _counting_zh,
     _K.WOULD: lambda d: f"没有实际操作：这是{_what_zh(d)}的演练。",
     _K.CANCELLED: lambda d: f"{_what_zh(d)}在到时之前被取消。",

@@ -216,6 +216,8 @@ def _in_words(error: Exception) -> Iterator[str]:
     yield str(error)
     for each in error.problem.get("errors") or [] if isinstance(error, Declined) else []:
         yield f"  {each.get('field')}: {each.get('message')}"
+        if str(each.get("field")).startswith("runs"):
+            yield "  --runs takes a number of days (30d), all, none, or the ids of runs with commas between them"
 
 
 def _told(job: dict[str, Any], *, as_json: bool) -> int:
@@ -224,6 +226,9 @@ def _told(job: dict[str, Any], *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(job) + "\n")
     else:
         sys.stdout.write("".join(printable(line, 1_000) + "\n" for line in _lines(job, result)))
+    if not result["runs"]:  # they were all deleted meanwhile
+        sys.stderr.write("Nothing was judged.\n")
+        return 2
     return 1 if any(run["verdict"] == "not_judged" for run in result["runs"]) else 0
 
 

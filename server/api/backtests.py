@@ -161,11 +161,12 @@ def start_backtest(body: NewBacktest, context: In, caller: By) -> BacktestBegun:
     if body.rule is None and not body.pack:
         raise invalid("rule", "is missing: give a rule, or say pack for all that are enabled")
     if body.runs.kind == "none" and not body.logs:
-        raise invalid("runs", "is none, and there are no logs: nothing would be judged")
+        raise invalid("runs", "is none, and there are no logs: nothing to judge")
     now, given = context.now(), None if body.pack or body.rule is None else body.rule.given()
     selection = Selection(RunsKind(body.runs.kind), body.runs.days, tuple(body.runs.run_ids))
     with context.database.reading() as connection:
         request = service.asked(connection, given, body.rule_id, selection, len(body.logs))
+        service.refuse_nothing(connection, request, now)
     logs = [(log.name, log.text) for log in body.logs]
     made = context.database.writer.submit(lambda c: service.create(c, request, logs, caller.name, now))
     context.wake_backtests()

@@ -33,11 +33,24 @@ class Task:
 def tasks_of(connection: Connection, backtest: Backtest, now: datetime) -> tuple[list[Task], int]:
     """What is to be judged, and how many runs are left out because there are too many."""
     request = backtest.request
-    chosen = [run for run in _chosen(connection, request.runs, now) if _covers(request.rules, run)]
+    chosen = runs_of(connection, request, now)
     tasks = [Task(run.name, run_id=run.run_id) for run in chosen[: domain.MOST_RUNS]]
     logs = store.read_logs(connection, backtest.backtest_id)
     tasks += [Task(name, log=number) for number, (name, _) in enumerate(logs, 1)]
     return tasks, max(0, len(chosen) - domain.MOST_RUNS)
+
+
+def runs_of(connection: Connection, request: Request, now: datetime) -> list[Run]:
+    """The stored runs that are asked for and that a rule is about."""
+    return [run for run in _chosen(connection, request.runs, now) if _covers(request.rules, run)]
+
+
+def unknown_runs(connection: Connection, selection: Selection) -> list[str]:
+    """The picked ids that no stored run has."""
+    if selection.kind is not RunsKind.PICKED:
+        return []
+    known = {run.run_id for run in run_store.list_all(connection)}
+    return [run_id for run_id in selection.run_ids if run_id not in known]
 
 
 def _chosen(connection: Connection, selection: Selection, now: datetime) -> Sequence[Run]:

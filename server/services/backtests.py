@@ -18,10 +18,15 @@ from server.store import rules as rules_store
 from server.store.backtests import Logs
 from server.store.points import Trace
 
+from . import backtest_tasks
 from .errors import Conflict, Invalid, NotFound
 
 NOT_SAVED = "not-saved"
 """The id of a rule that nobody has saved yet."""
+
+
+MOST_NAMED = 5
+"""Ids of unknown runs that a refusal names."""
 
 
 def create(connection: Connection, request: Request, logs: Logs, by: str, now: datetime) -> Backtest:
@@ -37,6 +42,28 @@ def create(connection: Connection, request: Request, logs: Logs, by: str, now: d
     backtest = Backtest(backtest_id, BacktestState.QUEUED, request, 0, 0, 0, "", by, now, now)
     store.add(connection, backtest, logs)
     return backtest
+
+
+def refuse_nothing(connection: Connection, request: Request, now: datetime) -> None:
+    """Refuse what would succeed without having judged anything.
+
+    Raises:
+        Invalid: a picked run is not stored, no rule is enabled, or there is neither a run nor a log.
+    """
+    unknown = backtest_tasks.unknown_runs(connection, request.runs)
+    if unknown:
+        more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
+        raise _nothing("runs.run_ids", f"there is no run {', '.join(unknown[:MOST_NAMED])}{more}", "pick runs that are stored")
+    if not request.rules:
+        raise _nothing("pack", "nothing to judge by: no rule is enabled", "enable one, or give a rule")
+    if not request.logs and not backtest_tasks.runs_of(connection, request, now):
+        raise _nothing(
+            "runs", "nothing to judge: no stored run is among these that the rule is about", "choose others, or give logs"
+        )
+
+
+def _nothing(field: str, why: str, fix: str) -> Invalid:
+    return Invalid(f"{field}: {why}", fix, [(field, why)])
 
 
 def asked(

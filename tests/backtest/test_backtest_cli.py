@@ -92,7 +92,10 @@ def test_a_log_that_cannot_be_read_is_told_with_its_line_and_the_others_are_judg
     ("arguments", "more", "code", "says"),
     [
         (["missing.csv"], {}, 2, "missing.csv"),
-        (["--runs", "none"], {}, 2, "nothing would be judged"),
+        (["--runs", "none"], {}, 2, "nothing to judge"),
+        (["--runs", "30x"], {}, 2, "there is no run 30x"),
+        (["--runs", "30x"], {}, 2, "--runs takes a number of days (30d), all, none, or the ids"),
+        (["--runs", "0.000001d"], {}, 2, "nothing to judge"),
         (["--rule", "no-such-rule"], {}, 2, "neither a file nor a rule"),
         (["--runs", "all", "--rule", "{rule}"], {}, 2, "settings.abov: is not known"),
         ([], {"LOSSGUARD_URL": ""}, 2, "No server is set"),

@@ -69,6 +69,21 @@ def test_a_rule_for_one_project_leaves_other_runs_out_and_no_log(one_served):
     assert [(each["run_id"], each["episodes_total"]) for each in found["runs"]] == [(None, 1)]
 
 
+def test_a_backtest_over_nothing_is_refused(served):
+    begin(served, "run-c")
+    elsewhere = {**kit.THRESHOLD, "scope": {"kind": "project", "name": "elsewhere"}}
+    for asked, says in (
+        ({"pack": True, "runs": {"kind": "picked", "run_ids": ["run-c", "run-x", "run-y"]}}, "there is no run run-x, run-y"),
+        ({"pack": True, "runs": {"kind": "picked", "run_ids": []}}, "nothing to judge"),
+        ({"pack": True, "runs": {"kind": "picked", "run_ids": ["run-x"]}, "logs": kit.logs(1)}, "there is no run run-x"),
+        ({"rule": elsewhere, "runs": {"kind": "all"}}, "nothing to judge"),
+        ({"pack": True, "runs": {"kind": "recent", "days": 1e-9}}, "nothing to judge"),
+        ({"pack": True, "runs": {"kind": "none"}}, "nothing to judge"),
+    ):
+        answer = kit.post(served, **asked)
+        assert (answer.status_code, says in answer.json()["detail"]) == (422, True), answer.text
+
+
 def test_a_log_is_drawn_in_the_octets_of_a_run(one_served):
     job = kit.begun(one_served, pack=True, logs=[{"name": "a", "text": "step,loss\n1,2\n2,nan\n2,1\n3,inf\n"}])
     kit.ended(one_served, job)

@@ -4,8 +4,8 @@
  * @typedef {import("./reducers.js").Say} Say
  * @typedef {{ id: string, at: string, step: number | null, tone: "c" | "w" | "a" | "s" | "n", icon: string, title: Say, text: Say | string,
  *   alert: any | null, command: any | null, speaks: "sentence" | "author" | "" }} Entry
- * `title` has places for the `{title}` of the alert and the `{command}`, which the page fills in its language; `speaks`: what
- * stands below it, where that is the alert's sentence or who gave the command rather than `text`
+ * `title` has places for the `{title}` of the alert and the `{command}`, and a `{rule}` is by its stored name: these the page fills
+ * in its language; `speaks`: what stands below it, where that is the alert's sentence or who gave the command rather than `text`
  */
 
 /** @typedef {Partial<Entry> & { title: Say }} Told */
@@ -16,6 +16,7 @@ const ALERT = /** @type {Record<string, Pick<Entry, "tone" | "icon">>} */ ({
   info: { tone: "n", icon: "info" },
 });
 const VERDICTS = new Set(["sound", "unsound", "corrupt"]);
+const NOTES = new Set(["never_seen", "too_many_series"]); // what a rule is remarked for
 const COMMAND_ENDS = new Set(["succeeded", "failed", "unconfirmed", "rejected", "cancelled", "expired", "superseded"]);
 const RUN = /** @type {Record<string, Pick<Entry, "tone" | "icon">>} */ ({
   lost: { tone: "w", icon: "lost" },
@@ -77,6 +78,7 @@ const TELLERS = {
   incident: ofIncident,
   hold: ofHold,
   silence: ofSilence,
+  rule: ofRule,
 };
 
 /** @param {string} what @param {any} data @param {any} _event @param {any | null} known @returns {Told} */
@@ -169,4 +171,13 @@ function ofHold(what, data) {
 function ofSilence(what, data) {
   const values = { who: data.by ?? data.author ?? "" };
   return { tone: "n", icon: "silent", title: { key: `history.silence.${what}`, values }, text: data.reason ?? "" };
+}
+
+/** @param {string} what @param {any} data @param {any} event @returns {Told} */
+function ofRule(what, data, event) {
+  const values = { rule: data.rule_name ?? data.rule_id ?? "", series: data.series ?? "", step: event.step ?? "" };
+  if (what === "failed")
+    return { tone: "w", icon: "failed", title: { key: "history.rule.failed", values }, text: data.text ?? "" };
+  const key = `history.rule.${NOTES.has(data.what) ? data.what : "noted"}`;
+  return { icon: "info", title: { key, values }, text: NOTES.has(data.what) ? { key: `${key}.text`, values } : (data.text ?? "") };
 }

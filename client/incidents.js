@@ -64,6 +64,19 @@ export function speakerOf(incident) {
   );
 }
 
+/** How many of its alerts are not over. @param {any} incident @returns {number} */
+export const openAlerts = (incident) => (incident.alerts ?? []).filter((/** @type {any} */ a) => OPEN.has(a.state)).length;
+
+/**
+ * The first sign of it, its step and its time together.
+ * @param {any} incident
+ * @returns {{ step: number, at: string }}
+ */
+export function firstOf(incident) {
+  const first = [...(incident.alerts ?? [])].sort((a, b) => a.onset_step - b.onset_step)[0];
+  return { step: first?.onset_step ?? incident.first_step, at: first?.onset_at ?? incident.opened_at };
+}
+
 /** The step at which the worst of it fired, where a link to the run leads. @param {any} incident @returns {number} */
 export function firedAt(incident) {
   const worst = [...(incident.alerts ?? [])].sort(

@@ -56,6 +56,24 @@ export function worstAlert(run) {
 /** Whether an alert concerns people: above `info`, and not of a rule on trial. @param {any} alert */
 export const isSign = (alert) => alert.severity !== "info" && !alert.trial;
 
+/**
+ * The first sign: the earliest onset among the alerts of the open incident, or else of the last one. All that the page shows by
+ * that name is this step. Pending alerts belong to no incident.
+ * @param {any} run RunDetail, or an incident's alerts with itself as `incident`
+ * @returns {number | null}
+ */
+export function firstSign(run) {
+  const fired = (run.alerts ?? []).filter((/** @type {any} */ a) => isSign(a) && a.state !== "pending");
+  const at = (/** @type {any} */ a) => Date.parse(a.firing_at ?? a.onset_at) || 0;
+  const last = fired.reduce((/** @type {any} */ a, /** @type {any} */ b) => (a && at(a) >= at(b) ? a : b), null);
+  const which = run.incident?.incident_id ?? last?.incident_id ?? null;
+  const onsets = fired
+    .filter((/** @type {any} */ a) => (a.incident_id ?? null) === which)
+    .map((/** @type {any} */ a) => a.onset_step)
+    .filter(Number.isFinite);
+  return onsets.length ? Math.min(...onsets) : null;
+}
+
 /** Firing or recovering alerts that concern people. @param {any} run @returns {any[]} */
 export function firing(run) {
   /** @type {any[]} */
@@ -127,7 +145,6 @@ export function health(run) {
       count: 0,
       firstSign: null,
     };
-  const signs = alerts.map((a) => a.onset_step).filter(Number.isFinite);
   const grave = worst.severity === "critical";
   return {
     grade: grave ? "crit" : "warn",
@@ -135,7 +152,7 @@ export function health(run) {
     say: worst.title,
     alert: worst,
     count: alerts.length,
-    firstSign: signs.length ? Math.min(...signs) : null,
+    firstSign: firstSign(run),
   };
 }
 

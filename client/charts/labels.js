@@ -12,22 +12,21 @@ const WIDE = 11; // of a Chinese one
 
 /**
  * Labels above the plot, the gravest first; one that would cover another is left out.
- * @param {{ marks: import("../timeline.js").Timeline, look: [number, number], labelled: boolean, words: Words, brush?: { from: number, to: number, label: string } | null }} wish
+ * @param {{ marks: import("../timeline.js").Timeline, look: [number, number], labelled: boolean, words: Words, firstSign?: number | null, brush?: { from: number, to: number, label: string } | null }} wish
  * @param {number} perPixel
  * @returns {Label[]}
  */
-export function labels({ marks, look, labelled, words, brush }, perPixel) {
+export function labels({ marks, look, labelled, words, brush, firstSign = null }, perPixel) {
   if (!labelled) return [];
   /** @type {Label[]} */
   const wanted = brush ? [onPlot({ at: brush.from, text: brush.label, tone: "acc", anchor: "left" }, look, perPixel)] : [];
   const open = marks.bands
-    .filter((b) => b.kind !== "mute")
+    .filter((b) => b.kind !== "mute" && (words.fires || (firstSign !== null && b.firing !== null && b.from >= firstSign)))
     .sort((a, b) => Number(b.open) - Number(a.open) || (a.kind === "crit" ? -1 : 1));
   const first = open.find((b) => (b.to ?? look[1]) >= look[0] && b.from <= look[1]);
   if (first) {
-    const sign = Math.min(...open.filter((b) => b.open === first.open && (b.to ?? look[1]) >= first.from).map((b) => b.from));
     const at = Math.min(first.to ?? look[1], look[1]),
-      text = words.fires ? `${words.fires} ${first.firing ?? first.from}` : `${words.firstSign} ${sign}`;
+      text = words.fires ? `${words.fires} ${first.firing ?? first.from}` : `${words.firstSign} ${firstSign}`;
     const label = /** @type {Label} */ ({ at, text, tone: first.kind, anchor: "right" });
     // Where the plot begins before the label would, it stands on the other side of the first sign.
     wanted.push(
@@ -114,9 +113,12 @@ function beside({ step, cause, texts }, all, taken, look, perPixel) {
 const onPlot = (label, look, perPixel) =>
   span(label, perPixel)[1] > look[1] + MARGIN.right * perPixel ? { ...label, anchor: "right" } : label;
 
+/** About how wide a text is, in pixels. @param {string} text */
+export const lengthOf = (text) => [...text].reduce((sum, letter) => sum + (letter > "\u2e80" ? WIDE : LETTER), 8);
+
 /** The steps a label covers. @param {Label} label @param {number} perPixel @returns {[number, number]} */
 function span({ at, text, anchor }, perPixel) {
-  const length = [...text].reduce((sum, letter) => sum + (letter > "\u2e80" ? WIDE : LETTER), 8) * perPixel;
+  const length = lengthOf(text) * perPixel;
   return anchor === "right" ? [at - length, at] : [at, at + length];
 }
 

@@ -12,7 +12,7 @@
  *   limit: number | null, limitText: string, nonfinite: { step: number, value: string, superseded: boolean }[], nonfiniteText: string,
  *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], areas: import("./ranks.js").Area[], alt: string }} Model
  * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
- *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string,
+ *   marks: Timeline, limit?: number | null, smoothing: number, robust: boolean, logY: boolean, labelled: boolean, words: Words, alt: string, firstSign?: number | null,
  *   eachRank?: boolean, brush?: { from: number, to: number, label: string } | null, picked?: string | null }} Wish
  */
 import { axisNumber, gibibytes, number, powerOfTwo, valueFormat } from "../format.js";

@@ -4,6 +4,7 @@
  */
 import { ApiError, api } from "../api.js";
 import { decode, emptySeries } from "../series.js";
+import { firstSign } from "../reducers.js";
 import { limitOn, openOn, timeline, window as windowOf } from "../timeline.js";
 import { differences } from "../segments.js";
 import { say, t } from "../i18n/index.js";
@@ -148,6 +149,7 @@ export function createPanel(host, runId, on) {
         width,
         height,
         marks: timeline(run),
+        firstSign: firstSign(run),
         limit: limitOn(run, name),
         ...on.settings(),
         labelled: !f.spec.short,

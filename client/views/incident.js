@@ -1,7 +1,7 @@
 /** The incident page: what happened, what was done and what to do next; its curves, its alerts, the checkpoints around it, its timeline. */
 import { api } from "../api.js";
 import { createPanel } from "../charts/panel.js";
-import { isOpen, lookOf, seriesOf } from "../incidents.js";
+import { isOpen, lookOf, openAlerts, seriesOf } from "../incidents.js";
 import { createLoader } from "../loader.js";
 import { t } from "../i18n/index.js";
 import { openAcknowledge } from "../widgets/acknowledge.js";
@@ -71,7 +71,7 @@ export function incidentView(host, which, shell) {
       name = t("incident.short", { number: incident.number });
     shell.title(
       `${name} \u00b7 ${incident.run_name}`,
-      open ? incident.alerts.length : 0,
+      openAlerts(incident),
       open && incident.severity === "critical",
     );
     const words = `${name}: ${t(`incident.state.${incident.state}`)}`;
@@ -83,7 +83,7 @@ export function incidentView(host, which, shell) {
       if (loader.closed) return;
       incident = found;
       // Its own alerts, and no others, are what the charts tell of; the timeline has the words of all.
-      run = { ...detail, alerts: found.alerts, other_alerts: detail.alerts };
+      run = { ...detail, incident: found, alerts: found.alerts, other_alerts: detail.alerts };
       draw();
       await panel.update(run);
     },

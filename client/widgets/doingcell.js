@@ -2,7 +2,7 @@
 import { countdown as digits, moment } from "../format.js";
 import { doing } from "../commands.js";
 import { phaseNow } from "../reducers.js";
-import { t, timeWords } from "../i18n/index.js";
+import { ruleName, t, timeWords } from "../i18n/index.js";
 import { progress } from "./commandlist.js";
 import { h } from "./dom.js";
 import { by, commandName, dots, meter, when } from "./parts.js";
@@ -54,7 +54,7 @@ function acts(state, count, waiting) {
 
 /** @param {any} count @param {string | null} proposed the best target by now */
 function countdownText(count, proposed) {
-  const rule = h("b", { class: "strong" }, count.rule_name);
+  const rule = h("b", { class: "strong" }, ruleName(count.rule_name));
   const target =
     count.kind === "rollback" && count.target_step !== null
       ? [t(count.checkpoint_id === proposed ? "band.to.sound" : "band.to", { step: count.target_step }), " "]

@@ -1,5 +1,5 @@
 /** The incidents of all runs: the open ones first, each leading to its page. */
-import { firedAt, isOpen, sorted } from "../incidents.js";
+import { firstOf, isOpen, sorted } from "../incidents.js";
 import { incidentPath, runPath } from "../router.js";
 import { alertTitle, t } from "../i18n/index.js";
 import { h } from "./dom.js";
@@ -56,14 +56,14 @@ const row = (i, now) =>
       h("span", { class: "quiet" }, t("incident.number", { number: i.number }), " \u00b7 ", t(`severity.${i.severity}`)),
     ),
     h("td", { class: "c-run" }, h("a", { href: runPath(i.run_id) }, i.run_name)),
-    h("td", { class: "num c-step" }, h("span", { class: "on-phone quiet" }, t("label.step"), " "), firedAt(i)),
+    h("td", { class: "num c-step" }, h("span", { class: "on-phone quiet" }, t("label.step"), " "), firstOf(i).step),
     h(
       "td",
       { class: "quiet nowrap c-since" },
-      when(i.opened_at, { seconds: true }),
+      when(firstOf(i).at, { seconds: true }),
       i.resolved_at && [" \u2013 ", when(i.resolved_at, { seconds: true })],
     ),
-    h("td", { class: "num c-count" }, i.alerts.length, h("span", { class: "on-phone quiet" }, " ", t("label.alerts"))),
+    h("td", { class: "num c-count" }, i.alerts.length, h("span", { class: "on-phone quiet" }, " ", t(i.alerts.length === 1 ? "label.alert" : "label.alerts"))),
     h(
       "td",
       { class: "soft c-taken" },

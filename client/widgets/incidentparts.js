@@ -3,7 +3,7 @@ import { alertsOf, checkpointsAround, firedAt, isOpen, spanOf, speakerOf } from 
 import { duration } from "../format.js";
 import { entries } from "../history.js";
 import { runPath, stepsPath } from "../router.js";
-import { alertTitle, inLanguage, say, sentence, t, timeWords } from "../i18n/index.js";
+import { alertTitle, inLanguage, ruleName, say, sentence, t, timeWords } from "../i18n/index.js";
 import { alertSteps, alertWords, figures, titleBadge } from "./alertlist.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
@@ -128,7 +128,7 @@ function item(a, run) {
       fact("col.limit", limit),
       fact("col.steps", alertSteps(a)),
       fact("col.since", when(a.firing_at ?? a.onset_at, { seconds: true })),
-      fact("col.rule", a.rule_name || a.rule_id),
+      fact("col.rule", ruleName(a.rule_name) || a.rule_id),
     ),
   );
 }
@@ -203,15 +203,21 @@ const entry = (e, run) => {
   );
 };
 
+/** Values with the rule by its name in the language of the page. @param {Record<string, string | number>} [values] */
+const named = (values) => (values?.rule === undefined ? values : { ...values, rule: ruleName(String(values.rule)) });
+
+/** @param {import("../reducers.js").Say | string} text */
+const inWords = (text) => (typeof text === "string" ? text : say({ ...text, values: named(text.values) }));
+
 /** An entry in the language of the page. @param {import("../history.js").Entry} e @param {any | null} run */
 export function entryWords(e, run) {
   const values = {
-    ...e.title.values,
+    ...named(e.title.values),
     title: e.alert ? alertTitle(e.alert) : "",
     command: e.command ? commandName(e.command) : "",
     span: duration(Number(e.title.values?.seconds ?? 0), timeWords()),
   };
   const text =
-    e.speaks === "sentence" ? sentence(e.alert) : e.speaks === "author" ? by(e.command, run ?? { alerts: [] }) : say(e.text);
+    e.speaks === "sentence" ? sentence(e.alert) : e.speaks === "author" ? by(e.command, run ?? { alerts: [] }) : inWords(e.text);
   return { title: t(e.title.key, values), text };
 }

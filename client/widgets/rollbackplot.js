@@ -1,6 +1,7 @@
 /** The chart in the rollback dialog: the gradient norm with the checkpoints, and what going back to the chosen one gives up. */
 import { paced } from "../pace.js";
 import { emptySeries } from "../series.js";
+import { firstSign } from "../reducers.js";
 import { timeline } from "../timeline.js";
 import { createChart } from "../charts/frame.js";
 import { model } from "../charts/model.js";
@@ -36,6 +37,7 @@ export function createPickPlot(context, picked) {
         width,
         height,
         marks: timeline(run),
+        firstSign: firstSign(run),
         smoothing: 0.6,
         robust: true,
         logY: true,

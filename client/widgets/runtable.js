@@ -1,6 +1,6 @@
 /** The run list's parts: the strip of what needs you, the filters, the table. */
 import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, grade, needsYou, phaseNow, reasonOf, shownState } from "../reducers.js";
+import { ENDED, FILTERS, endsAt, filterRuns, firstSign, grade, needsYou, phaseNow, reasonOf, shownState } from "../reducers.js";
 import { wantsPerson } from "../incidents.js";
 import { runPath } from "../router.js";
 import { spark } from "../charts/spark.js";
@@ -72,7 +72,8 @@ function attention(run, left, incident) {
           ? severityBadge(worst.severity, alertTitle(worst), grave ? "fill" : "")
           : h("span", { class: "badge busy" }, glyph("back"), t("runs.acts"));
   const fired = worst?.firing_step ?? worst?.onset_step,
-    sign = worst && t(fired === worst.onset_step ? "runs.sign.same" : "runs.sign", { step: fired, first: worst.onset_step });
+    first = (incident && firstSign({ alerts: incident.alerts, incident })) ?? worst?.onset_step,
+    sign = worst && t(fired === first ? "runs.sign.same" : "runs.sign", { step: fired, first });
   return h(
     "div",
     { class: grave ? "attn" : "attn watch", "data-key": run.run_id },

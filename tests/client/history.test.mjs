@@ -103,3 +103,14 @@ test("every entry that can come has its words", () => {
   assert.equal(listed.length, all.length);
   for (const { title } of listed) assert.equal(typeof en[title.key], "string", title.key);
 });
+
+test("what a rule is remarked for and why it failed have titles of their own", () => {
+  const data = { rule_name: "Mine", series: "a/b", what: "never_seen", text: "said" };
+  const said = (type, more = {}) => one(type, { ...data, ...more }, { step: 200 });
+  const unseen = said("rule.noted");
+  assert.deepEqual([unseen.title.key, unseen.text.key], ["history.rule.never_seen", "history.rule.never_seen.text"]);
+  assert.deepEqual(unseen.text.values, { rule: "Mine", series: "a/b", step: 200 });
+  assert.deepEqual([said("rule.noted", { what: "else" }).title.key, said("rule.noted", { what: "else" }).text], ["history.rule.noted", "said"]);
+  const failed = said("rule.failed");
+  assert.deepEqual([failed.tone, failed.title.key, failed.text], ["w", "history.rule.failed", "said"]);
+});

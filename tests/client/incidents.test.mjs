@@ -7,8 +7,10 @@ import {
   choices,
   filtered,
   firedAt,
+  firstOf,
   lookOf,
   noFilter,
+  openAlerts,
   seriesOf,
   sorted,
   spanOf,
@@ -166,4 +168,12 @@ test("rollbacks are counted from one, whatever restarts lie between", () => {
   assert.equal(againAfter(alert({ again_after: 3 }), segments), 1);
   assert.equal(againAfter(alert({ again_after: 4 }), segments), 2);
   assert.equal(againAfter(alert({ again_after: 2 })), 1);
+});
+
+test("a row tells the step and the time of the first sign together, and a title counts what is open", () => {
+  const first = alert({ severity: "warning", onset_step: 4958, onset_at: "2026-04-02T18:59:00Z", state: "resolved" });
+  const of = incident({ alerts: [alert({ onset_at: "2026-04-02T19:01:00Z" }), first] });
+  assert.deepEqual(firstOf(of), { step: 4958, at: "2026-04-02T18:59:00Z" });
+  assert.deepEqual(firstOf(incident({ alerts: [] })), { step: 5000, at: "2026-04-02T19:00:00Z" });
+  assert.equal(openAlerts(of), 1);
 });

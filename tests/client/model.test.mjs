@@ -144,7 +144,7 @@ test("the label of a picked stretch stays on the plot: near the right edge it st
 
 test("a band of a rule on trial has no fill and says what it is, where no weightier label stands", () => {
   const band = (more) => ({ alert_id: "a", severity: "critical", state: "firing", onset_step: 20, firing_step: 20, ...more });
-  const drawn = (...alerts) => model(wish({ marks: timeline({ alerts }), words: { ...words, trial: "trial" } }));
+  const drawn = (...alerts) => model(wish({ marks: timeline({ alerts }), firstSign: 80, words: { ...words, trial: "trial" } }));
   const alone = drawn(band({ trial: true }));
   assert.deepEqual(placed(alone), [["trial", 20, "left"]]);
   assert.deepEqual(
@@ -156,6 +156,13 @@ test("a band of a rule on trial has no fill and says what it is, where no weight
     placed(both).map(([text]) => text),
     ["first sign 80"],
   );
+});
+
+test("the label names the first sign that the page names, and stands at no band of an earlier incident", () => {
+  const band = (onset) => ({ severity: "critical", state: "resolved", onset_step: onset, firing_step: onset, resolved_step: onset + 5 });
+  const drawn = (firstSign, ...onsets) => placed(model(wish({ firstSign, marks: timeline({ alerts: onsets.map(band) }) })));
+  assert.deepEqual(drawn(70, 80, 70).map(([text]) => text), ["first sign 70"]);
+  assert.deepEqual([drawn(80, 40), drawn(null, 40)], [[], []]);
 });
 
 test("a label stands on the side of its line where no other line is near, so that it is never read as the other's", () => {

@@ -5,6 +5,7 @@ import {
   endedBefore,
   endsAt,
   filterRuns,
+  firstSign,
   grade,
   health,
   live,
@@ -157,4 +158,14 @@ test("while a run goes on it says how the process before ended; once it has ende
   assert.deepEqual(endedBefore(run({ events })), { reason: { key: "reason.killed" }, step: 40 });
   assert.equal(endedBefore(run({ events, state: "finished" })), null);
   assert.equal(endedBefore(run({ events: [] })), null);
+});
+
+test("the first sign is the earliest onset of the open incident, or else of the last one; trial, information and pending do not count", () => {
+  const of = (incident_id, onset_step, firing_at, more) => alert({ incident_id, onset_step, firing_at, ...more });
+  const [early, late] = ["2026-04-02T19:00:00Z", "2026-04-02T20:00:00Z"];
+  const alerts = [of("i1", 10, early), of("i2", 60, late), of("i2", 50, late), of("i2", 5, late, { trial: true })];
+  alerts.push(of("i2", 6, late, { severity: "info" }), of("i2", 7, late, { state: "pending" }));
+  assert.equal(firstSign({ alerts, incident: { incident_id: "i1" } }), 10);
+  assert.equal(firstSign({ alerts, incident: null }), 50);
+  assert.equal(firstSign({ alerts: [], incident: null }), null);
 });

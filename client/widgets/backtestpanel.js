@@ -162,12 +162,12 @@ function row(run, isChosen) {
   return h(
     "tr",
     { "data-key": key, "data-act": "curve", "data-id": key, class: isChosen ? "picked" : null },
-    h("td", {}, h("button", pick, run.name)),
-    h("td", { class: "soft" }, happened(run)),
-    h("td", { class: "num" }, fires(run)),
-    h("td", { class: "num quiet" }, run.episodes_before ?? "\u2013"),
-    h("td", {}, reads(run)),
-    h("td", { class: "num" }, run.run_id !== null && h("a", { href: runPath(run.run_id) }, t("act.open"))),
+    h("td", { class: "c-run" }, h("button", pick, run.name)),
+    h("td", { class: "c-what soft" }, happened(run)),
+    h("td", { class: "c-fires num", "data-label": t("backtest.fires") }, fires(run)),
+    h("td", { class: "c-before num quiet", "data-label": t("backtest.before") }, run.episodes_before ?? "\u2013"),
+    h("td", { class: "c-reads" }, reads(run)),
+    h("td", { class: "c-open num" }, run.run_id !== null && h("a", { href: runPath(run.run_id) }, t("act.open"))),
   );
 }
 

@@ -154,7 +154,7 @@ export default {
   "backtest.was": "before {before}",
   "backtest.left_out": "{count} older ones left out",
   "backtest.not_judged": "not judged",
-  "backtest.before": "Before",
+  "backtest.before": "Episodes before",
   "backtest.fires_at": "fires at",
   "backtest.fires": "Fires at",
   "backtest.fires.more": "{step}, {count} more",

@@ -154,7 +154,7 @@ export default {
   "backtest.was": "此前 {before}",
   "backtest.left_out": "另有 {count} 个较早的未计入",
   "backtest.not_judged": "未判断",
-  "backtest.before": "此前",
+  "backtest.before": "此前触发次数",
   "backtest.fires_at": "触发于",
   "backtest.fires": "触发于",
   "backtest.fires.more": "{step}，另有 {count} 次",

@@ -3,6 +3,7 @@
  * would go, and the frame of what the charts show, which can be dragged and pulled at its edges.
  */
 import { linearTicks, robustRange, median } from "../series.js";
+import { lengthOf } from "./labels.js";
 import { h } from "../widgets/dom.js";
 
 const HEIGHT = 62,
@@ -12,7 +13,7 @@ const HEIGHT = 62,
 
 /**
  * @typedef {{ total: number, step: number, look: [number, number], marks: import("../timeline.js").Timeline, hill: { steps: ArrayLike<number>, values: ArrayLike<number> }[],
- *   target: number | null, note: string, tone: string, alt: string }} Life
+ *   target: number | null, note: string, alt: string }} Life
  */
 
 /** @param {HTMLElement} host @param {{ look: (from: number, to: number) => void }} on */
@@ -104,10 +105,15 @@ function picture(life, width) {
   );
 }
 
-/** @param {Life} life @param {(s: number) => number} px @param {number} width @param {Function} text */
+/** The present step, on a chip of its own: it stands on the bands. @param {Life} life @param {(s: number) => number} px @param {number} width @param {Function} text */
 function note(life, px, width, text) {
   const left = px(life.step) > width - 110;
-  return text(px(life.step) + (left ? -8 : 8), 14, life.note, left ? "end" : "start", `lab ${life.tone}`);
+  const x = px(life.step) + (left ? -8 : 8),
+    wide = lengthOf(life.note);
+  return [
+    h("rect", { class: "chip", x: left ? x - wide + 4 : x - 4, y: 2, width: wide, height: 17, rx: 3 }),
+    text(x, 14, life.note, left ? "end" : "start", "lab"),
+  ];
 }
 
 /** @param {Life} life @param {(s: number) => number} px */

@@ -76,7 +76,6 @@ export function runView(host, id, shell, steps = null) {
   const drawLife = () => {
     if (!run) return;
     const step = run.step ?? 0,
-      worst = worstAlert(run),
       target =
         (run.countdown?.dry_run ? null : run.countdown?.target_step) ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
     const total = Math.max(run.total_steps ?? 0, step, ...run.checkpoints.map((/** @type {any} */ c) => c.step), 1);
@@ -88,7 +87,6 @@ export function runView(host, id, shell, steps = null) {
       hill: hill.traces.filter((trace) => !trace.superseded && trace.rank === 0),
       target,
       note: t("chart.step", { step }),
-      tone: worst ? (worst.severity === "critical" ? "crit" : "warn") : "",
       alt: t("lifeline.alt", { step, total, checkpoints: run.checkpoints.length, alerts: firing(run).length }),
     });
   };

@@ -16,6 +16,7 @@ import { addForm, askDelete, listing, log, showSecret } from "../widgets/webhook
 export function webhooksView(host, shell) {
   /** @type {any[] | null} */ let hooks = null;
   /** @type {any[]} */ let deliveries = [];
+  /** @type {Map<string, string>} */ let names = new Map();
   /** @type {any} */ let problem = null;
   /** @type {any} */ let badForm = null;
   let shown = "";
@@ -29,7 +30,7 @@ export function webhooksView(host, shell) {
         h("div", { class: "notice", "data-key": "public" }, glyph("warning"), h("span", {}, t("webhooks.no_public_url"))),
       hooks !== null && addForm(badForm),
       hooks !== null && listing(hooks, shown),
-      chosen && log(chosen, deliveries),
+      chosen && log(chosen, deliveries, names),
     ]);
     shell.title(t("nav.webhooks"), 0, false);
   };
@@ -38,6 +39,8 @@ export function webhooksView(host, shell) {
       hooks = await api.webhooks();
       if (!(hooks ?? []).some((hook) => hook.webhook_id === shown)) shown = hooks?.[0]?.webhook_id ?? "";
       deliveries = shown ? await api.deliveries(shown) : [];
+      if (deliveries.some((each) => each.run_id !== null && !names.has(each.run_id)))
+        names = new Map((await api.runs()).map((/** @type {any} */ run) => [run.run_id, run.name]));
     },
     (wrong) => {
       problem = wrong;

@@ -1,6 +1,7 @@
 /** Parts of the webhooks page: the form, the endpoints, what was sent to one, its secret and its end. */
 import { duration } from "../format.js";
 import { LANGUAGES, language, t, timeWords } from "../i18n/index.js";
+import { runPath } from "../router.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
@@ -178,13 +179,14 @@ function outcome(delivery) {
   );
 }
 
-/** @param {any} hook @param {any[]} deliveries */
-export function log(hook, deliveries) {
+/** @param {any} hook @param {any[]} deliveries @param {Map<string, string>} names of the runs, by id */
+export function log(hook, deliveries, names) {
   const rows = deliveries.map((d) =>
     h(
       "tr",
       { "data-key": d.delivery_id },
       h("td", {}, d.event_type),
+      h("td", {}, d.run_id === null ? "\u2013" : h("a", { href: runPath(d.run_id) }, names.get(d.run_id) ?? d.run_id)),
       h("td", {}, outcome(d)),
       h("td", { class: "num" }, d.attempts.length),
       h("td", { class: "num" }, duration(d.attempts.at(-1)?.seconds, timeWords())),
@@ -209,6 +211,7 @@ export function log(hook, deliveries) {
           t("webhooks.deliveries"),
           [
             th(t("delivery.event")),
+            th(t("col.run")),
             th(t("delivery.result")),
             th(t("delivery.tries"), "num"),
             th(t("delivery.took"), "num"),

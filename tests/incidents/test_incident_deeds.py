@@ -13,12 +13,13 @@ from server.domain.countdowns import Countdown, CountdownState
 from server.domain.holds import Hold
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind
 from server.domain.wording import deeds
+from server.domain.wording.advice import Situation, advice
 from server.domain.wording.deeds import DeedKind, Done, deed_of
 from server.services import countdowns, holds
 from server.services.alert_words import Teller
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
-from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, Severity
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, CommandState, RunState, Severity
 
 CAUSE = an_alert("nan", title="Loss is NaN", incident_id="i_1")
 OTHER = an_alert("norm", incident_id="i_1")
@@ -136,3 +137,32 @@ def test_a_long_reason_is_cut():
     deed = deed_of(CAUSE, Done(), NOW, Hold("mlops", NOW, DUE, "长" * 2000))
     for table in (deeds.ENGLISH, deeds.CHINESE):
         assert len(table[deed.kind](deed)) < 300
+
+
+LIVE = Situation(RunState.RUNNING, target_step=4750, can_roll_back=True, has_samples=True)
+TOO_LOW = an_alert("a", detector="threshold", evidence={"below": 2.0})
+TOO_HIGH = an_alert("a", detector="threshold", evidence={"above": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("alert", "en", "zh"),
+    [
+        (TOO_LOW, "if it does not come back by itself", "如果不自行恢复"),
+        (TOO_HIGH, "if it does not come down by itself", "如果不自行回落"),
+        (an_alert("a", detector="spike"), "if it does not come down by itself", "如果不自行回落"),
+        (an_alert("a", detector="nonfinite"), "if it does not come back by itself", "如果不自行恢复"),
+    ],
+)
+@pytest.mark.parametrize("situation", [LIVE, replace(LIVE, target_step=None)])
+def test_only_what_is_too_high_is_waited_for_to_come_down(alert, situation, en, zh):
+    said = advice(alert, situation)
+    assert en in said[0]
+    assert zh in said[1]
+
+
+@pytest.mark.parametrize("onset", [0, 1])
+def test_one_step_is_not_called_a_range(onset):
+    early = an_alert("a", onset_step=onset)
+    assert advice(early, LIVE)[0].startswith("Look at the samples of step 1; ")
+    assert advice(early, LIVE)[1].startswith("请查看第 1 步的样本；")
+    assert advice(early, replace(LIVE, has_samples=False))[0].startswith("Look at what was read in step 1; ")

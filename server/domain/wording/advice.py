@@ -83,6 +83,7 @@ _FORBIDDEN: Final[Both] = (
     "The run's policy allows no automatic rollback, which the rule asks for: it is stopped instead, unless somebody cancels.",
     "该训练的策略不允许规则要求的自动回滚：将改为停止训练，除非有人取消。",
 )
+_RISING: Final = frozenset({"spike", "ramp", "divergence", "consecutive_rise"})
 _DEAD: Final = frozenset({"skip_streak", "loss_scale"})
 """With these, and a loss that is not finite, nothing more is learnt: waiting cures nothing."""
 
@@ -123,27 +124,34 @@ def _after_the_end(situation: Situation) -> Both:
 def _look(alert: Alert, situation: Situation) -> Both:
     """Where to look. The data that did it come before the sign."""
     first, last = max(1, alert.onset_step - LOOK_BACK_STEPS), max(1, alert.onset_step)
+    steps, steps_zh = (f"step {last}", f"{last}") if first == last else (f"steps {first}-{last}", f"{first}-{last}")
     if situation.has_samples:
-        return f"Look at the samples of steps {first}-{last}", f"请查看第 {first}-{last} 步的样本"
-    return f"Look at what was read in steps {first}-{last}", f"请查看第 {first}-{last} 步读入的数据"
+        return f"Look at the samples of {steps}", f"请查看第 {steps_zh} 步的样本"
+    return f"Look at what was read in {steps}", f"请查看第 {steps_zh} 步读入的数据"
+
+
+def _unless_it_heals(alert: Alert) -> Both:
+    """What is too high comes down by itself; all else can only come back."""
+    if alert.detector in _RISING or (alert.detector == "threshold" and "below" not in alert.evidence):
+        return "if it does not come down by itself", "如果不自行回落"
+    return "if it does not come back by itself", "如果不自行恢复"
 
 
 def _way_back(alert: Alert, situation: Situation) -> Both:
     step = situation.target_step
     dead = alert.detector in _DEAD or (alert.detector == "nonfinite" and is_loss(alert.series))
+    heals = _unless_it_heals(alert)
     if step is None:
-        return _STOP if dead else _STOP_LATER
+        return _STOP if dead else (f"; {heals[0]}, stop the run.", f"；{heals[1]}，请停止训练。")
     if not situation.can_roll_back:
         said = f"; a sound checkpoint is {step}: stop the run and start again from it."
         return said, f"；健全的检查点在第 {step} 步：请停止训练并从那里重新开始。"
     if dead:
         return f"; a sound checkpoint is {step}: roll back.", f"；健全的检查点在第 {step} 步：请回滚。"
-    said = f"; if it does not come down by itself, roll back to the sound checkpoint {step}."
-    return said, f"；如果不自行回落，请回滚到第 {step} 步的健全检查点。"
+    return f"; {heals[0]}, roll back to the sound checkpoint {step}.", f"；{heals[1]}，请回滚到第 {step} 步的健全检查点。"
 
 
 _STOP: Final[Both] = (
     "; there is no sound checkpoint older than the first sign: stop the run.",
     "；最早征兆之前没有健全的检查点：请停止训练。",
 )
-_STOP_LATER: Final[Both] = ("; if it does not come down by itself, stop the run.", "；如果不自行回落，请停止训练。")

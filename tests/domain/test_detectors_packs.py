@@ -109,3 +109,10 @@ def healthy_run(seed, steps):
 @pytest.mark.parametrize(("seed", "steps"), [(1, 20_000), (2, 5_000), (3, 5_000), (4, 5_000)])
 def test_healthy_steps_by_the_thousand_page_nobody(seed, steps):
     assert paging(in_order(healthy_run(seed, steps))) == {}
+
+
+def test_a_small_loss_that_is_logged_rounded_pages_nobody():
+    chance = random.Random(3)
+    curve = [0.02 + 2.98 * math.exp(-step / 200) for step in range(3000)]
+    rounded = [round(level * math.exp(chance.gauss(0, 0.2)), 2) for level in curve]
+    assert not paging([Point(series.LOSS, 1, 0, n, n, 1e9 + n, value) for n, value in enumerate(rounded, 1)])

@@ -4,6 +4,8 @@
 
 S is the standard deviation of a median of K points. It is read off the successive differences of log(value), which a trend and a
 slow swing hardly touch: sigma = 1.4826 median |difference| / sqrt 2, S = sigma sqrt(pi / 2K).
+Where most differences are zero and some are not (a log rounded to 0.01, of a loss of 0.02), the smallest of these stands for the
+median: rounding hides the noise.
 
 What is too slow or too noisy for that is judged by a slow level as well: the median of the last `SLOW` levels, one taken every K
 points, against the lowest of those, with the S of K * SLOW points, at `SLOW_HIGH` such levels in a row.
@@ -113,9 +115,15 @@ def _limit(level: float, best: float, ranked_moves: Floats, points: float, setti
         return limit
     if len(ranked_moves) < FEWEST_MOVES:
         return math.inf
-    sigma = TO_SIGMA * median(ranked_moves) / math.sqrt(2)
+    sigma = TO_SIGMA * _move(ranked_moves) / math.sqrt(2)
     of_level = max(sigma * math.sqrt(math.pi / 2 / points), LEAST_SIGMA)
     return max(limit, best * math.exp(min(settings["spreads"] * of_level, 700.0)))
+
+
+def _move(ranked_moves: Floats) -> float:
+    """The usual difference. Of a log whose values are rounded the smallest, where it moves now and then and mostly does not."""
+    usual = median(ranked_moves)
+    return usual if usual or not ranked_moves[-FEWEST_MOVES] else next(each for each in ranked_moves if each)
 
 
 def _slowly(slow: SlowLevel, level: float, ranked_moves: Floats, settings: Settings) -> SlowLevel:

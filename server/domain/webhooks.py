@@ -210,6 +210,7 @@ def body(event_id: int, event: Event, run_name: str | None, project: str | None,
             "value": said.get("value"),
             "limit": said.get("limit"),
             "rule": said.get("rule_name") or said.get("rule"),
+            "rule_id": said.get("rule_id"),
             **about,
         },
     }

@@ -166,3 +166,16 @@ def test_one_step_is_not_called_a_range(onset):
     assert advice(early, LIVE)[0].startswith("Look at the samples of step 1; ")
     assert advice(early, LIVE)[1].startswith("请查看第 1 步的样本；")
     assert advice(early, replace(LIVE, has_samples=False))[0].startswith("Look at what was read in step 1; ")
+
+
+def test_a_message_carries_the_id_of_the_rule_beside_its_name_and_with_each_alert(connection, clock):
+    use_rules(connection, NAN_STOPS, NORM_HIGH)
+    scene = Scene(connection, clock)
+    scene.endpoint()
+    scene.trainer.log(1, loss=1.0, grad_norm=1.0).log(2, loss=float("nan"), grad_norm=50.0).send()
+    scene.later(minutes=1)
+    sent = {body["type"]: body["data"] for _, _, body in scene.sent}
+    told = sent["incident.firing"]
+    assert (told["rule"], told["rule_id"]) == ("Loss is not finite", "nan")
+    assert [each["rule_id"] for each in told["alerts"]] == ["nan", "norm"]
+    assert sent["countdown.started"]["rule_id"] == "nan"

@@ -73,6 +73,7 @@ def _alert(said: Said) -> dict[str, Any]:
         "alert_id": alert.alert_id,
         "title": alert.title,
         "rule": alert.rule_name,
+        "rule_id": alert.rule_id,
         "severity": alert.severity,
         "state": alert.state,
         "is_new": said.is_new,

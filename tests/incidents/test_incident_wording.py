@@ -141,6 +141,23 @@ def test_numbers_are_written_for_people(value, text):
 
 
 @pytest.mark.parametrize(
+    ("times", "text"),
+    [(1.449, "1.4"), (99.6, "100"), (253.4, "250"), (12345.0, "12000"), (949_000.0, "950000"), (2e6, "2e6"), (math.inf, "Inf")],
+)
+def test_how_many_times_the_median_is_written_without_an_exponent(times, text):
+    facts = Facts("train/grad_norm", times, 3.0, {"median": 1.0, "points": 8.0}, 7)
+    assert f" = {text}x the median of the last 8 points, limit 3x" in sentence("spike", facts)
+    assert f"，是最近 8 个点中位数的 {text} 倍，上限 3 倍" in sentence("spike", facts, "zh")
+
+
+def test_no_number_below_a_million_has_an_exponent_however_few_its_digits():
+    assert (numbers.number(9999.9), numbers.number(999.9, 2), numbers.number(-250.0, 2)) == ("10000", "1000", "-250")
+    assert numbers.size(1023.0) == "1020 B"
+    slow = Facts("run/step", 3600.0, 1500.0, {"median": 150.0}, 7)
+    assert "(a step comes every 150 s)" in sentence("stalled", slow)
+
+
+@pytest.mark.parametrize(
     ("seconds", "en", "zh"),
     [(0, "0 s", "0 秒"), (40, "40 s", "40 秒"), (120, "2 min", "2 分钟"), (125, "2 min 5 s", "2 分 5 秒"),
      (18720, "5 h 12 min", "5 小时 12 分"), (7200, "2 h", "2 小时"), (math.nan, "0 s", "0 秒"), (-3, "0 s", "0 秒")],

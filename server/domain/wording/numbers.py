@@ -8,16 +8,17 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number in few digits: NaN, Inf and -Inf by name, whole numbers whole up to a million."""
+    """A number in few digits: NaN, Inf and -Inf by name, and no exponent from 1 up to a million."""
     if value is None:
         return "none"
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
-    if 1e4 <= abs(value) < 1e6:
+    if 1e4 <= abs(value) < 1e6 and digits >= 4:
         return f"{value:.0f}"
-    return _short_exponent(f"{value:.{digits}g}")
+    short = f"{value:.{digits}g}"
+    return f"{float(short):.0f}" if "e" in short and 1 <= abs(value) < 1e6 else _short_exponent(short)
 
 
 def _short_exponent(text: str) -> str:

@@ -169,7 +169,7 @@ class RuleSaid(BaseModel):
 class RuleChange(RuleSaid):
     """What of a rule is to be different, and the version that this was decided on."""
 
-    version: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    version: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] | None = None
 
 
 def rules_out(connection: Connection, rules: tuple[AlertRule, ...]) -> list[RuleOut]:

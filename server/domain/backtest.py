@@ -62,6 +62,8 @@ class Recording:
     ends: Mapping[int, int | None] = field(default_factory=dict)
     """The segments in which the run has ended, each with the step where it was (None: not known)."""
     world_size: int = 1
+    unread: tuple[str, ...] = ()
+    """Further series that are stored of it, which no rule looks at."""
 
 
 @dataclass(frozen=True, slots=True)

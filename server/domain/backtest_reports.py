@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
@@ -11,7 +12,11 @@ from . import wording
 from .alerts import Alert
 from .backtest import Recording, by_step, replay
 from .backtest_verdicts import Ended, LossCurve, Outcome, Row, Verdict, counted, outcome, verdict
+from .detectors.absence import ABSENCES
 from .rules import AlertRule
+
+MOST_NAMED: Final = 20
+"""Series that are named where a rule matches none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,8 @@ def report(
     replayed = replay(recording, question.rules, now)
     alerts = replayed.alerts
     counting = counted(alerts, of_one_rule=question.of_one_rule)
-    reached, lead = verdict(found, counting, curves)
+    unmatched = _unmatched(recording, question)
+    reached, lead = verdict(found, counting, curves) if not unmatched else (Verdict.NOT_JUDGED, None)
     before = None if question.before is None else replay(recording, (question.before,), now).alerts
     return RunReport(
         run_id=recording.run_id if log is None else None,
@@ -128,11 +134,27 @@ def report(
         episodes_total=len(alerts),
         verdict_before=None if before is None else verdict(found, before, curves)[0],
         episodes_before=None if before is None else len(before),
-        problem="; ".join(
+        problem=unmatched
+        or "; ".join(
             f"the rule {each.rule.name} judges no more from step {each.point.step} on: {each.text}" for each in replayed.failures
         ),
         series=tuple(sorted({column.series for column in recording.columns})) if log is not None else (),
     )
+
+
+def _unmatched(recording: Recording, question: Question) -> str:
+    """Why the one rule that is asked about sees no point of the run; empty where it sees some. Of a pack many see none."""
+    if not question.of_one_rule:
+        return ""
+    known = sorted({column.series for column in recording.columns} | set(recording.unread))
+    rules = question.rules
+    if any(rule.watches(name) for rule in rules for name in known):
+        return ""
+    if all(rule.detector in ABSENCES for rule in rules):
+        return "rules on absence go by the server's clock and are not judged again"
+    asked = ", ".join(rule.series for rule in rules)
+    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    return f"no series {asked}; there are {', '.join(known[:MOST_NAMED])}{more}" if known else f"no series {asked}, nor any other"
 
 
 def not_judged(why: str, *, name: str, run_id: str | None = None, project: str = "", log: int | None = None) -> RunReport:
@@ -143,10 +165,12 @@ def not_judged(why: str, *, name: str, run_id: str | None = None, project: str =
 def loss_curves(recording: Recording) -> list[LossCurve]:
     """The loss of each segment of rank 0, in the order of the segments."""
     mine = [column for column in recording.columns if column.series == series.LOSS and column.rank == 0]
+    norms = [column for column in recording.columns if column.series == series.GRAD_NORM and column.rank == 0]
     curves = []
     for segment in sorted({column.segment for column in mine}):
         points = by_step(column for column in mine if column.segment == segment)
-        curves.append(LossCurve(segment, [point.step for point in points], [point.value for point in points]))
+        beside = {point.step: point.value for point in by_step(each for each in norms if each.segment == segment)}
+        curves.append(LossCurve(segment, [point.step for point in points], [point.value for point in points], beside))
     return curves
 
 

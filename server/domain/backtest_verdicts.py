@@ -2,7 +2,8 @@
 
 The outcome is read from what is stored and never from an alert, or a rule would be its own witness:
 
-    dead        the run's own guard stopped it; or its loss stopped being finite: 3 logged losses in a row, or the last one
+    dead        the run's own guard stopped it; or its loss stopped being finite: 3 logged losses in a row, or the last one;
+                or its last losses are exactly 0 without a gradient (see `filtered`)
     diverged    a person rolled it back; or its loss left its best level for good (see `departure`)
     healthy     it finished, or the log ends, with none of these
     unknown     anything else: still running, lost, stopped by a person, failed for another reason, no loss at all
@@ -13,8 +14,8 @@ it (or has been firing since), and not more than `AFTER` behind it. Anything ear
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 from typing import Final
@@ -70,6 +71,8 @@ class LossCurve:
     segment: int
     steps: Sequence[int] = ()
     values: Sequence[float] = ()
+    norms: Mapping[int, float] = field(default_factory=dict)
+    """The gradient norms of the segment, by step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ def outcome(ended: Ended, curves: Iterable[LossCurve]) -> Found:
 
 
 def death(curve: LossCurve, *, is_last: bool) -> int | None:
-    """The first step of the first `IN_A_ROW` losses that were not finite, or of those that the curve ends with."""
+    """The first step of the first `IN_A_ROW` losses that were not finite, or of those, or the zeros, that the curve ends with."""
     first, count = None, 0
     for step, value in zip(curve.steps, curve.values, strict=True):
         if math.isfinite(value):
@@ -120,7 +123,25 @@ def death(curve: LossCurve, *, is_last: bool) -> int | None:
         first, count = step if first is None else first, count + 1
         if count == IN_A_ROW:
             return first
-    return first if is_last else None
+    if not is_last:
+        return None
+    return filtered(curve) if first is None else first
+
+
+def filtered(curve: LossCurve) -> int | None:
+    """The first of the zeros that the curve ends with, `IN_A_ROW` at least, where they stand for losses that were not finite.
+
+    A trainer that leaves such losses out of its mean logs 0.0 for them. The gradient norms from there on are not finite, or there
+    are none; without any, the loss must have been something else before: one that is zero from the first on may be meant so.
+    """
+    count = next((at for at, value in enumerate(reversed(curve.values)) if value != 0), len(curve.values))
+    if count < IN_A_ROW:
+        return None
+    begin = curve.steps[-count]
+    norms = [norm for step, norm in curve.norms.items() if step >= begin]
+    if any(map(math.isfinite, norms)) or (not norms and count == len(curve.values)):
+        return None
+    return begin
 
 
 def departure(curve: LossCurve) -> int | None:

@@ -35,13 +35,15 @@ class TooManyPoints(Exception):  # noqa: N818  named for what happened
 
 
 def read_recording(connection: sa.Connection, run: Run, wanted: Callable[[str], bool], most: int) -> tuple[Recording, Ended]:
-    """The points of all series that are `wanted`, and of the loss, and what is known of the run's end.
+    """The points of all series that are `wanted`, and what is known of the run's end.
+
+    Loss and gradient norm are always read: they say how it came out.
 
     Raises:
         TooManyPoints: there are more than `most`; nothing was read.
     """
     counts = _counts(connection, run.run_id)
-    taken = {name for name in counts if name == names.LOSS or wanted(name)}
+    taken = {name for name in counts if name in (names.LOSS, names.GRAD_NORM) or wanted(name)}
     total = sum(counts[name] for name in taken)
     if total > most:
         raise TooManyPoints(f"it holds {total:,} points of the series that are judged; at most {most:,} are judged at once")
@@ -53,6 +55,7 @@ def read_recording(connection: sa.Connection, run: Run, wanted: Callable[[str], 
         segments=_segments(connection, run.run_id),
         ends={event.segment: event.step for event in ends if event.type in _ENDS and event.segment is not None},
         world_size=run.world_size,
+        unread=tuple(sorted(counts.keys() - taken)),
     )
     return recording, _ended(connection, run, ends)
 

@@ -69,6 +69,15 @@ def test_a_rule_for_one_project_leaves_other_runs_out_and_no_log(one_served):
     assert [(each["run_id"], each["episodes_total"]) for each in found["runs"]] == [(None, 1)]
 
 
+def test_a_rule_on_a_series_that_a_run_has_not_logged_says_which_it_has(served):
+    begin(served, "run-d", {"train/loss": [2.0] * 30, "train/grad_norm": [1.0] * 30, "eval/loss": [2.0] * 30})
+    (run,) = kit.result(served, rule={**kit.THRESHOLD, "series": "train/los"}, runs={"kind": "picked", "run_ids": ["run-d"]})[
+        "runs"
+    ]
+    assert (run["verdict"], run["outcome"]) == ("not_judged", "unknown")
+    assert run["problem"] == "no series train/los; there are eval/loss, train/grad_norm, train/loss"
+
+
 def test_a_backtest_over_nothing_is_refused(served):
     begin(served, "run-c")
     elsewhere = {**kit.THRESHOLD, "scope": {"kind": "project", "name": "elsewhere"}}

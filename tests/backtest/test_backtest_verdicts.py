@@ -38,6 +38,46 @@ def test_a_loss_is_dead_when_it_stays_not_finite(values, is_last, step):
     assert death(curve(values), is_last=is_last) == step
 
 
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "norms", "step"),
+    [
+        ([2.0, 1.0, 0.7, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, NAN, INF, NAN], 4),
+        ([2.0, 1.0, 0.7, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0], 4),
+        ([2.0, 1.0, 0.7, 0.0, 0.0, 0.0], [], 4),
+        ([0.0, 0.0, 0.0], [NAN, NAN, NAN], 1),
+        ([0.0, 0.0, 0.0], [], None),  # a loss that is meant to be zero
+        ([2.0, 1.0, 0.7, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.1, 0.1, 0.1], None),  # it has learnt all there is
+        ([2.0, 1.0, 0.7, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, NAN, NAN, 0.1], None),
+        ([2.0, 0.0, 0.0, 0.0, 0.7], [1.0, NAN, NAN, NAN, 1.0], None),  # it came back
+        ([2.0, 1.0, 0.7, 0.8, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0, NAN, NAN], None),
+    ],
+)
+def test_a_loss_of_zero_to_the_end_without_a_gradient_is_dead(values, norms, step):
+    found = replace(curve(values), norms=dict(enumerate(norms, 1)))
+    assert death(found, is_last=True) == step
+    assert death(found, is_last=False) is None
+
+
+def test_a_log_of_the_trainers_filter_is_dead_and_the_rule_on_zeros_sees_it():
+    zero = Question((rule("zero", "zero"),), of_one_rule=True)
+    told = judged([1.0] * 40 + [NAN] * 20, [2.0] * 40 + [0.0] * 20, zero)
+    assert (told.outcome, told.ended_step, told.verdict) == (Outcome.DEAD, 41, Verdict.LATE)
+
+
+def test_a_rule_whose_series_is_not_there_has_not_judged_and_names_what_is():
+    for name in ("train/los", "trian/*"):
+        told = judged([1.0] * 30, question=Question((replace(ABOVE, series=name),), of_one_rule=True))
+        assert (told.outcome, told.verdict, told.row.verdict) == (Outcome.HEALTHY, Verdict.NOT_JUDGED, Verdict.NOT_JUDGED)
+        assert told.problem == f"no series {name}; there are train/grad_norm, train/loss"
+    assert judged([1.0] * 30, question=Question((replace(ABOVE, series="*norm"),), of_one_rule=True)).verdict is Verdict.QUIET
+    assert judged([1.0] * 30, question=Question((replace(ABOVE, series="train/los"),))).verdict is Verdict.QUIET
+    lost = judged([1.0] * 30, question=Question((rule("lost", "lost", "run/heartbeat"),), of_one_rule=True))
+    assert (lost.verdict, lost.problem[:16]) == (Verdict.NOT_JUDGED, "rules on absence")
+
+
 def noisy(levels, seed=1):
     random = Random(seed)
     return [level * (1 + 0.05 * random.gauss(0, 1)) for level in levels]

@@ -292,7 +292,7 @@ def test(arguments: list[str]) -> int:
 
 
 def _all_tests(environment: dict[str, str]) -> int:
-    """Two at a time: the tests that start whole programs mostly wait for them, and none of them needs PostgreSQL."""
+    """Two at a time: the tests that start whole programs mostly wait for them. Each half starts a PostgreSQL of its own."""
     others = [f"--ignore={folder}" for folder in WHOLE_PROGRAMS]
     with tempfile.TemporaryFile() as log:
         command = [str(PYTHON), "-m", "pytest", *WHOLE_PROGRAMS]

@@ -3,7 +3,7 @@
     lossguard backtest LOG...                  judge logs: trainer_state.json, CSV with a step column, JSON lines
     lossguard backtest --runs 30d              judge the stored runs of the last 30 days (the default without logs)
     lossguard backtest --runs all | ID,ID      all of them; or these
-    ... --rule RULE_ID                         by this rule alone, instead of by all that are enabled (--pack, the default)
+    ... --rule ID | NAME                       by this rule alone, instead of by all that are enabled (--pack, the default)
     ... --rule FILE                            by a rule that is not saved: a JSON file with the fields of POST /api/rules; a
                                                `rule_id` in it names the saved rule to compare with
     ... --json                                 one JSON object, as the server's API gives it
@@ -66,8 +66,10 @@ def run(given: argparse.Namespace) -> int:
     """Asks, waits and prints; the exit code."""
     asking = _server(given)
     try:
-        job = _Job(asking, _request(given, asking))
-        return _told(job.follow(), as_json=given.json)
+        logs, missing = _logs(given.logs)
+        job = _Job(asking, _request(given, asking, logs)).follow()
+        job["result"]["runs"] += [_not_read(name, why) for name, why in missing]
+        return _told(job, as_json=given.json)
     except (Unanswered, Declined, _Stopped) as error:
         sys.stderr.writelines(f"{printable(line, 1000)}\n" for line in _in_words(error))
         return 2 if isinstance(error, Declined) and error.status in UNUSABLE else 1
@@ -89,21 +91,37 @@ def _server(given: argparse.Namespace) -> Asking:
 # --- what is asked ---
 
 
-def _request(given: argparse.Namespace, asking: Asking) -> dict[str, Any]:
+def _request(given: argparse.Namespace, asking: Asking, logs: list[dict[str, str]]) -> dict[str, Any]:
     rule = None if given.rule is None else _rule(given.rule, asking)
     rule_id = None if rule is None else rule.pop("rule_id", None)
     runs = _runs(given.runs or ("none" if given.logs else "30d"))
-    return {"rule": rule, "rule_id": rule_id, "pack": rule is None, "runs": runs, "logs": _logs(given.logs)}
+    return {"rule": rule, "rule_id": rule_id, "pack": rule is None, "runs": runs, "logs": logs}
 
 
-def _logs(paths: Sequence[Path]) -> list[dict[str, str]]:
-    logs, size = [], 0
+def _logs(paths: Sequence[Path]) -> tuple[list[dict[str, str]], list[tuple[str, str]]]:
+    """The logs as they are sent; and the names of those that cannot be opened, each with the reason."""
+    logs, missing, size = list[dict[str, str]](), list[tuple[str, str]](), 0
     for path in paths:
-        size += path.stat().st_size
-        if size > MAX_LOG_BYTES:
-            raise Unusable(f"The logs are larger than {MAX_LOG_BYTES >> 20} MiB together: give fewer at once.")
-        logs.append({"name": _name(path), "text": path.read_text(encoding="utf-8-sig", errors="replace").replace("\x00", "")})
-    return logs
+        try:
+            size += path.stat().st_size
+            if size > MAX_LOG_BYTES:
+                raise Unusable(f"The logs are larger than {MAX_LOG_BYTES >> 20} MiB together: give fewer at once.")
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            missing.append((_name(path), error.strerror or str(error)))
+        else:
+            logs.append({"name": _name(path), "text": text.replace("\x00", "")})
+    if missing and not logs:
+        raise Unusable(f"No log can be read: {'; '.join(': '.join(each) for each in missing)}.")
+    return logs, missing
+
+
+def _not_read(name: str, why: str) -> dict[str, Any]:
+    """The row of a log that never came to the server, as the server says it of one that it cannot read."""
+    nothing = dict.fromkeys(("run_id", "log", "ended_step", "ended_segment", "lead_steps", "verdict_before", "episodes_before"))
+    counts = dict.fromkeys(("points", "losses", "counted", "episodes_total"), 0)
+    said = {"name": name, "project": "", "outcome": "unknown", "verdict": "not_judged", "problem": why}
+    return {**nothing, **counts, **said, "episodes": [], "series": []}
 
 
 def _name(path: Path) -> str:
@@ -131,11 +149,12 @@ def _rule(said: str, asking: Asking) -> dict[str, Any]:
             raise Unusable(f"{path} does not hold a rule: it must be one object.")
         return {name: value for name, value in parsed.items() if name not in _OF_THE_SERVER}
     rules = asking.ask("GET", "/api/rules").get("rules", [])
-    found = next((rule for rule in rules if rule.get("rule_id") == said), None)
-    if found is None:
-        known = ", ".join(str(rule.get("rule_id")) for rule in rules)
-        raise Unusable(f"{said} is neither a file nor a rule of the server, which has {known}.")
-    return {name: value for name, value in found.items() if name not in _OF_THE_SERVER}
+    found = [rule for rule in rules if rule.get("rule_id") == said] or [rule for rule in rules if rule.get("name") == said]
+    if len(found) != 1:
+        known = ", ".join(f"{rule.get('rule_id')} ({rule.get('name')})" for rule in found or rules)
+        what = "is the name of several rules: give the id of one" if found else "is neither a file nor a rule of the server"
+        raise Unusable(f"{said} {what}; there are {known}.")
+    return {name: value for name, value in found[0].items() if name not in _OF_THE_SERVER}
 
 
 _OF_THE_SERVER = frozenset({"version", "edited", "is_default", "failure", "never_seen", "too_many_series", "open_alerts"})

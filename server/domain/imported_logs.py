@@ -14,6 +14,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -215,7 +216,8 @@ def _read_csv(log: Log, text: str) -> None:
     if len(header) > MAX_COLUMNS:
         raise BadLog(f"{where}: {len(header)} columns, more than {MAX_COLUMNS}. Leave out those that are not needed")
     keys = [key.strip() for key in header]
-    step_at = next((keys.index(name) for name in STEP_NAMES if name in keys), None)
+    lower = [key.lower() for key in keys]
+    step_at = next((lower.index(name) for name in STEP_NAMES if name in lower), None)
     if step_at is None:
         raise BadLog(
             f"{where}: no step column. The header must name one of {', '.join(STEP_NAMES)}; it has {', '.join(keys)[:200]}"
@@ -236,6 +238,10 @@ def _rows(reader: Any) -> Iterator[tuple[str, list[str]]]:
             yield f"line {reader.line_num}", row
 
 
+_DECIMAL_COMMA: Final = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?", re.ASCII)
+_COMMA: Final = ": write decimals with a point, not with a comma"
+
+
 class _Csv:
     """The rows of a CSV on their way into a log. A column is known to hold words only when all of it was read."""
 
@@ -254,9 +260,17 @@ class _Csv:
     def read(self, rows: Iterable[tuple[str, list[str]]]) -> None:
         for where, row in rows:
             if len(row) != self._width:
-                raise BadLog(f"{where}: {len(row)} fields, where the header has {self._width}")
+                why = ". Decimals must have a point, not a comma" if len(row) > self._width and self._may_be_decimals(row) else ""
+                raise BadLog(f"{where}: {len(row)} fields, where the header has {self._width}{why}")
             step = _step(row[self._step_at].strip(), where)
             self._log.add(step, sorted(self._values(row, where)), where)
+        for problem in self._words.values():
+            if problem.endswith(_COMMA):  # all of its numbers are written so
+                raise BadLog(problem)
+
+    @staticmethod
+    def _may_be_decimals(row: list[str]) -> bool:
+        return all(spelled(told) is not None for told in row if told.strip())
 
     def _values(self, row: list[str], where: str) -> Iterator[tuple[str, float]]:
         for at, name in enumerate(self._names):
@@ -268,9 +282,8 @@ class _Csv:
                 self._has_numbers.add(at)
                 yield name, value
             else:
-                self._words.setdefault(
-                    at, f"{where}: column {self._keys[at][:MAX_SHOWN]} holds {told[:MAX_SHOWN]!r}, which is no number"
-                )
+                problem = f"{where}: column {self._keys[at][:MAX_SHOWN]} holds {told[:MAX_SHOWN]!r}, which is no number"
+                self._words.setdefault(at, problem + (_COMMA if _DECIMAL_COMMA.fullmatch(told) else ""))
             if at in self._words and at in self._has_numbers:
                 raise BadLog(self._words[at])
 
@@ -328,7 +341,7 @@ def _names() -> Callable[[str], str | None]:
 
 
 def _series(key: str) -> str | None:
-    if key in STEP_NAMES:
+    if key.lower() in STEP_NAMES:
         return None
     if key in KNOWN:
         return KNOWN[key]

@@ -88,6 +88,34 @@ def test_a_log_that_cannot_be_read_is_told_with_its_line_and_the_others_are_judg
     assert any("good.csv" in line and "quiet" in line for line in out.splitlines())
 
 
+def test_a_missing_file_and_a_folder_are_told_as_not_judged_and_the_others_are_judged(command, tmp_path):
+    good = written(tmp_path, "good.csv", kit.csv_log(50))
+    (tmp_path / "folder").mkdir()
+    code, out, err = command("missing.csv", good, "folder")
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert (code, err) == (1, "")
+    assert "not judged" in rows["missing.csv"]
+    assert "No such file" in rows["missing.csv"]
+    assert "Is a directory" in rows["folder"]
+    assert any("good.csv" in line and "quiet" in line for line in out.splitlines())
+    code, out, _ = command("missing.csv", good, "--json")
+    runs = json.loads(out)["result"]["runs"]
+    assert (code, [run["verdict"] for run in runs], runs[0].keys()) == (1, ["quiet", "not_judged"], runs[1].keys())
+
+
+def test_a_rule_may_be_given_by_its_name(one_served, command, tmp_path):
+    log = written(tmp_path, "log.csv", kit.csv_log(200, {100}))
+    with one_served.client("operator") as client:
+        rules = {rule["rule_id"]: rule["name"] for rule in client.get("/api/rules").json()["rules"]}
+        code, out, _ = command(log, "--rule", rules["grad-norm-over-10"])
+        assert (code, "false alarms on 1 of 1 healthy, before 1" in out) == (0, True), out
+        made = [client.post("/api/rules", json={**kit.THRESHOLD, "name": "twice"}).json()["rule_id"] for _ in range(2)]
+        code, _, err = command(log, "--rule", "twice")
+        for rule_id in made:
+            client.delete(f"/api/rules/{rule_id}")
+    assert (code, all(f"{rule_id} (twice)" in err for rule_id in made)) == (2, True), err
+
+
 @pytest.mark.parametrize(
     ("arguments", "more", "code", "says"),
     [
@@ -97,6 +125,7 @@ def test_a_log_that_cannot_be_read_is_told_with_its_line_and_the_others_are_judg
         (["--runs", "30x"], {}, 2, "--runs takes a number of days (30d), all, none, or the ids"),
         (["--runs", "0.000001d"], {}, 2, "nothing to judge"),
         (["--rule", "no-such-rule"], {}, 2, "neither a file nor a rule"),
+        (["--rule", "no-such-rule"], {}, 2, "loss-not-finite (Loss is not finite)"),
         (["--runs", "all", "--rule", "{rule}"], {}, 2, "settings.abov: is not known"),
         ([], {"LOSSGUARD_URL": ""}, 2, "No server is set"),
         ([], {"LOSSGUARD_OPERATOR_TOKEN": "{agent}"}, 1, "use an operator token"),

@@ -65,6 +65,13 @@ def test_a_csv_is_read_whatever_divides_its_fields(delimiter):
     assert "train/when" not in log.columns
 
 
+@pytest.mark.parametrize("step", ["Step", "STEP", "Global_Step", "Iteration", "train/Global_Step"])
+def test_the_step_column_of_a_csv_may_be_in_capitals(step):
+    log = read("a.csv", f"{step},loss\n1,2.5\n2,2.25\n")
+    assert points(log, series.LOSS) == [(1, "2.5"), (2, "2.25")]
+    assert list(log.columns) == [series.LOSS]
+
+
 @pytest.mark.parametrize(
     "said", ["nan", "NaN", "NAN", "-nan", "inf", "Inf", "+inf", "-INF", "Infinity", "-infinity", "1.#INF", "-1.#IND"]
 )
@@ -82,6 +89,10 @@ def test_not_a_number_may_be_spelled_in_any_usual_way(said):
         ("step,loss\n1,oops\n2,3\n", "line 2: column loss holds 'oops'"),
         ("step,loss\n1,2,3\n", "line 2: 3 fields, where the header has 2"),
         ("step,loss\n1,2\n\n0,2\n", "line 4: step 0 comes after step 1"),
+        ("step;loss\n1;2,5\n2;2,25\n", "line 2: column loss holds '2,5', which is no number: write decimals with a point"),
+        ("step;loss;lr\n1;2;1\n2;2,25;1\n", "line 3: column loss holds '2,25', which is no number: write decimals with a point"),
+        ("step\tloss\tlr\n1\t-1,5e-3\t1\n", "line 2: column loss holds '-1,5e-3', which is no number: write decimals"),
+        ("step,loss\n1,2,5\n", "line 2: 3 fields, where the header has 2. Decimals must have a point, not a comma"),
         ("step,loss\nnan,2\n", "line 2: the step is 'nan'"),
         ("step,loss\n-1,2\n", "line 2: the step is '-1'"),
         ("step,loss\n1.5,2\n", "line 2: the step is '1.5'"),

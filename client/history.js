@@ -179,5 +179,9 @@ function ofRule(what, data, event) {
   if (what === "failed")
     return { tone: "w", icon: "failed", title: { key: "history.rule.failed", values }, text: data.text ?? "" };
   const key = `history.rule.${NOTES.has(data.what) ? data.what : "noted"}`;
-  return { icon: "info", title: { key, values }, text: NOTES.has(data.what) ? { key: `${key}.text`, values } : (data.text ?? "") };
+  return {
+    icon: "info",
+    title: { key, values },
+    text: NOTES.has(data.what) ? { key: `${key}.text`, values } : (data.text ?? ""),
+  };
 }

@@ -63,7 +63,12 @@ const row = (i, now) =>
       when(firstOf(i).at, { seconds: true }),
       i.resolved_at && [" \u2013 ", when(i.resolved_at, { seconds: true })],
     ),
-    h("td", { class: "num c-count" }, i.alerts.length, h("span", { class: "on-phone quiet" }, " ", t(i.alerts.length === 1 ? "label.alert" : "label.alerts"))),
+    h(
+      "td",
+      { class: "num c-count" },
+      i.alerts.length,
+      h("span", { class: "on-phone quiet" }, " ", t(i.alerts.length === 1 ? "label.alert" : "label.alerts")),
+    ),
     h(
       "td",
       { class: "soft c-taken" },

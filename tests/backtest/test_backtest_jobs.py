@@ -197,7 +197,7 @@ def test_processes_go_when_there_is_nothing_to_do(one_served, monkeypatch):
     ("asked", "status", "says"),
     [
         ({}, 422, "give a rule"),
-        ({"pack": True}, 422, "nothing would be judged"),
+        ({"pack": True}, 422, "nothing to judge"),
         ({"pack": True, "runs": {"kind": "some"}}, 422, "runs.kind"),
         ({"pack": True, "runs": {"kind": "recent", "days": -1}}, 422, "runs.days"),
         ({"rule": {"name": "a"}, "runs": {"kind": "all"}}, 422, "series"),

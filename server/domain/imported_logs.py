@@ -13,7 +13,6 @@ counts.
 import csv
 import io
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from trainer_agent.wire import series
 from trainer_agent.wire.codec import MAX_STEP
 
 from .backtest import Recording, SegmentBegun, StoredColumn
+from .spelling import NOT_FINITE, spelled
 
 MAX_SERIES: Final = 200
 MAX_COLUMNS: Final = 10_000
@@ -197,7 +197,7 @@ def _number(told: Any, where: str, key: str) -> float | None:
     if isinstance(told, bool) or not isinstance(told, int | float | str):
         return None
     if isinstance(told, str):
-        return _SPELLED.get(told.strip().lower())  # as strict JSON must say it
+        return NOT_FINITE.get(told.strip().lower())  # as strict JSON must say it
     try:
         return float(told)
     except OverflowError:
@@ -289,36 +289,6 @@ class _Csv:
 
 
 # --- both ---
-
-
-_SPELLED: Final = {
-    "nan": math.nan,
-    "-nan": math.nan,
-    "+nan": math.nan,
-    "inf": math.inf,
-    "+inf": math.inf,
-    "-inf": -math.inf,
-    "infinity": math.inf,
-    "+infinity": math.inf,
-    "-infinity": -math.inf,
-    "1.#inf": math.inf,
-    "-1.#inf": -math.inf,
-    "1.#qnan": math.nan,
-    "-1.#ind": math.nan,
-}
-
-
-def spelled(text: str) -> float | None:
-    """The number that a text says; None where it says none. A number too large for a float64 is one that overflowed."""
-    special = _SPELLED.get(text.strip().lower())
-    if special is not None:
-        return special
-    if "_" in text or not text.isascii():  # which Python takes in a number, and nobody writes
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _step(told: Any, where: str) -> int:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.domain.imported_logs import MAX_COLUMNS, MAX_SERIES, BadLog, read, spelled
+from server.domain.imported_logs import MAX_COLUMNS, MAX_SERIES, BadLog, read
+from server.domain.spelling import spelled
 from trainer_agent.wire import series
 
 TRAINER_STATE = {

@@ -142,8 +142,9 @@ def begin(connection, life):
 
 LAYOUT = {"point_batches", "point_chunks"}
 """How points lie in rows depends on the cuts; what is read back does not."""
-BY_CUTS = {("runs", "revision"), ("runs", "pace")}
-"""A revision counts changes, and there is one for each batch; the pace is of when steps came here."""
+BY_CUTS = {("runs", "revision"), ("runs", "pace"), ("incidents", "version")}
+"""A revision counts changes, and there is one for each batch; a version counts writes, and an incident is looked at at the end of
+each batch; the pace is of when steps came here."""
 
 
 def end_state(connection):

@@ -378,6 +378,8 @@ def main(arguments: list[str]) -> int:
 def _quiet_training() -> dict[str, str]:
     """One thread for torch, no hub, and none of the user's own LossGuard settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
+    if kept.pop("PYTHONDONTWRITEBYTECODE", ""):  # as images set it: each process would compile transformers anew, for 7 s
+        kept.setdefault("PYTHONPYCACHEPREFIX", str(VENV / "bytecode"))
     return kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 

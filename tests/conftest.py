@@ -6,6 +6,7 @@ neither fails the tests; nothing is skipped.
 
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ from figures import figure, pytest_terminal_summary  # noqa: F401  for all tests
 
 from server.store.database import Database
 from server.store.tables import metadata
+
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # as dev.py does, for a pytest that is started without it
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", f"{sys.prefix}/bytecode")
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 BACKENDS = ("sqlite", "postgresql")
 

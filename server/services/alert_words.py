@@ -18,8 +18,9 @@ from server.domain.events import EventType
 from server.domain.holds import Hold
 from server.domain.rules import Action, ActionKind
 from server.domain.wording import deeds
-from server.domain.wording.advice import Both, Situation, advice
+from server.domain.wording.advice import Situation, advice
 from server.domain.wording.deeds import Done, deed_of
+from server.domain.wording.words import Both
 from server.store import alerts, commands, countdowns, events, rules, samples
 from server.store import runs as run_store
 from server.store import standing as standings
@@ -57,7 +58,7 @@ class Teller:
     def done(self, alert: Alert) -> Both:
         """What was done about it."""
         deed = deed_of(alert, self._done, self._now, self._hold_on(alert))
-        return deeds.ENGLISH[deed.kind](deed), deeds.CHINESE[deed.kind](deed)
+        return deeds.in_words(deed)
 
     def following(self, alert: Alert) -> Both:
         """What to do next."""
@@ -109,11 +110,13 @@ class Teller:
     def _situation(self) -> Situation:
         run = self._run
         target = checkpoints.propose(self._connection, self._run_id).choice.target
+        counting = next((each for each in self._done.countdowns if each.state is CountdownState.COUNTING), None)
         return Situation(
             state=RunState.CREATED if run is None else run.state,
             target_step=None if target is None else target.step,
             can_roll_back=run is not None and CommandKind.ROLLBACK in run.capabilities,
             has_samples=samples.has_any(self._connection, self._run_id),
-            is_counting=any(each.state is CountdownState.COUNTING for each in self._done.countdowns),
+            is_counting=counting is not None and not counting.action.dry_run,
+            is_dry_run=counting is not None and counting.action.dry_run,
             is_commanded=any(each.state in ACTIVE for each in self._done.commands),
         )

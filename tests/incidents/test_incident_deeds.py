@@ -41,14 +41,56 @@ def the_command(state):
 def said(alert, countdown, *commands):
     done = Done((countdown,), commands, causes={"a_nan": CAUSE})
     deed = deed_of(alert, done, NOW)
-    return deeds.ENGLISH[deed.kind](deed), deeds.CHINESE[deed.kind](deed)
+    return deeds.in_words(deed)
 
 
 def test_an_open_alert_says_what_is_counting_down_for_another_one():
     assert said(OTHER, COUNTING) == ("A stop is counting down for 'Loss is NaN'.", "因“Loss is NaN”，停止正在倒计时。")
     dry = replace(COUNTING, action=replace(COUNTING.action, dry_run=True))
-    assert said(OTHER, dry)[0] == "A stop is counting down for 'Loss is NaN' (a dry run)."
+    assert said(OTHER, dry) == (
+        "A dry run of a stop is counting down for 'Loss is NaN'.",
+        "因“Loss is NaN”，停止的演练正在倒计时。",
+    )
     assert said(CAUSE, COUNTING)[0] == "Stop in 1 min, unless somebody cancels it."
+
+
+def a_dry(state, kind=ActionKind.ROLLBACK, step=200):
+    action = Action(kind, 60.0, dry_run=True)
+    return replace(COUNTING, state=state, action=action, target_step=step)
+
+
+@pytest.mark.parametrize(
+    ("countdown", "en", "zh"),
+    [
+        (
+            a_dry(CountdownState.COUNTING),
+            "Rollback to step 200 would follow in 1 min; it is a dry run, and nothing will be sent.",
+            "演练：1 分钟后本会回滚到第 200 步，不会发出指令。",
+        ),
+        (
+            a_dry(CountdownState.DUE),
+            "Would have rolled back to step 200; dry run, nothing was sent.",
+            "演练：本会回滚到第 200 步，没有发出指令。",
+        ),
+        (
+            a_dry(CountdownState.DUE, ActionKind.STOP, None),
+            "Would have stopped the run; dry run, nothing was sent.",
+            "演练：本会停止，没有发出指令。",
+        ),
+        (
+            a_dry(CountdownState.CANCELLED),
+            "The dry run of a rollback to step 200 was cancelled before its time.",
+            "回滚到第 200 步的演练在到时之前被取消。",
+        ),
+        (
+            a_dry(CountdownState.OVERTAKEN),
+            "A person's own command took the place of the dry run of a rollback to step 200.",
+            "人工指令取代了回滚到第 200 步的演练。",
+        ),
+    ],
+)
+def test_what_was_only_tried_names_the_dry_run(countdown, en, zh):
+    assert said(CAUSE, countdown) == (en, zh)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +106,7 @@ def test_an_open_alert_says_what_became_of_the_command_for_another_one(state, en
 
 
 def test_nothing_is_said_of_what_was_done_without_regard_to_the_alert():
-    nothing = deeds.ENGLISH[DeedKind.NOTHING](deeds.Deed(DeedKind.NOTHING))
+    nothing = deeds.in_words(deeds.Deed(DeedKind.NOTHING))[0]
     over = replace(OTHER, state=AlertState.RESOLVED, closed_because=CloseReason.RECOVERED, resolved_at=NOW)
     stopped = the_command(CommandState.SUCCEEDED)
     assert said(over, COUNTING)[0] == nothing
@@ -104,6 +146,20 @@ def test_what_was_done_and_what_to_do_next_do_not_contradict_each_other(connecti
     assert words.done == ("The run was stopped for 'Loss is NaN'.", "因“Loss is NaN”，训练已停止。")
 
 
+def test_while_a_dry_run_counts_down_a_person_is_told_what_to_do_by_hand(connection, clock):
+    use_rules(connection, replace(NAN_STOPS, action=Action(ActionKind.STOP, 30.0, dry_run=True)))
+    scene = Scene(connection, clock)
+    scene.trainer.log(1, loss=1.0).log(2, loss=float("nan")).send()
+    (event,) = scene.told()
+    assert event.data["done"] == "Stop would follow in 30 s; it is a dry run, and nothing will be sent."
+    assert event.data["next"].startswith("Nothing happens by itself: what counts down is a dry run. Look at what was read in")
+    assert event.data["zh"]["next"].startswith("不会自动处置：正在倒计时的是演练。请查看")
+    countdowns.run_due(connection, clock.advance(30))
+    words = Teller(connection, "run", clock()).in_words(of_rule(connection, "nan"))
+    assert words.done[0] == "Would have stopped the run; dry run, nothing was sent."
+    assert words.following[0].startswith("Look at what was read in")
+
+
 @pytest.mark.parametrize("kind", [ActionKind.STOP, ActionKind.ROLLBACK])
 def test_a_hold_is_named_where_a_rule_would_have_acted(connection, clock, kind):
     use_rules(connection, replace(NAN_STOPS, action=Action(kind, 30.0)), NORM_HIGH)
@@ -135,8 +191,7 @@ def test_a_hold_that_came_after_the_countdown_does_not_promise_that_lifting_it_a
 
 def test_a_long_reason_is_cut():
     deed = deed_of(CAUSE, Done(), NOW, Hold("mlops", NOW, DUE, "长" * 2000))
-    for table in (deeds.ENGLISH, deeds.CHINESE):
-        assert len(table[deed.kind](deed)) < 300
+    assert all(len(said) < 300 for said in deeds.in_words(deed))
 
 
 LIVE = Situation(RunState.RUNNING, target_step=4750, can_roll_back=True, has_samples=True)

@@ -1,38 +1,25 @@
 """What people read of an alert, in English and in Simplified Chinese: the sentence, what was done, what to do next.
 
-english, chinese   one sentence for each detector; `tests/incidents` fails for a detector that has none
-deeds              what was done
-advice             what to do next
-messages           what a webhook is told of an incident
+words       how words with places are kept and filled
+sentences   one sentence for each detector; `tests/incidents` fails for a detector that has none
+deeds       what was done
+advice      what to do next
+messages    what a webhook is told of an incident
 
 All are made of what is stored with the alert, so a message, the page and the API say the same at any later time.
 """
-
-from collections.abc import Mapping
-from typing import Final
 
 from server.domain.alerts import Alert
 from server.domain.countdowns import BREAKER_RULE_ID
 from server.domain.detectors.base import Verdict
 from server.domain.rules import AlertRule
 
-from . import chinese, english
 from .facts import Facts, facts_of
 from .numbers import number
+from .sentences import sentence
+from .words import LANGUAGES
 
 __all__ = ["LANGUAGES", "Facts", "describe", "number", "sentence", "texts"]
-
-LANGUAGES: Final = ("en", "zh")
-_TABLES: Final[Mapping[str, tuple[Mapping[str, english.Sentence], english.Sentence, english.Sentence]]] = {
-    "en": (english.SENTENCES, english.fallback, english.where),
-    "zh": (chinese.SENTENCES, chinese.fallback, chinese.where),
-}
-
-
-def sentence(detector: str, facts: Facts, language: str = "en") -> str:
-    """The series, its value, the limit and how it was found, on which rank, and since which step."""
-    known, fallback, where = _TABLES[language]
-    return f"{known.get(detector, fallback)(facts)}{where(facts)}"
 
 
 def describe(rule: AlertRule, verdict: Verdict, onset_step: int, rank: int = 0, series: str | None = None) -> str:

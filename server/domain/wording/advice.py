@@ -10,6 +10,8 @@ from server.domain.inhibition import is_loss
 from server.domain.runs import ENDED
 from trainer_agent.wire.vocabulary import RunState
 
+from .words import Both
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -22,15 +24,14 @@ class Situation:
     has_samples: bool = False
     """Whether it is recorded which samples each step has read."""
     is_counting: bool = False
+    is_dry_run: bool = False
+    """What counts down only says what it would do."""
     is_commanded: bool = False
     is_held: bool = False
     """The rule would act, and a person holds what is automatic."""
     forbids_rollback: bool = False
     """The rule asks for a rollback, and the run's policy allows none that nobody has ordered."""
 
-
-Both = tuple[str, str]
-"""In English and in Simplified Chinese."""
 
 _OVER: Final[Mapping[CloseReason, Both]] = {
     CloseReason.RECOVERED: ("Nothing, as long as it stays away.", "无需处理，除非再次出现。"),
@@ -79,6 +80,7 @@ _TRIAL: Final[Both] = (
     "无需处理：该规则正在试用。启用之前，请先看它判断得是否正确。",
 )
 _COUNTING: Final[Both] = ("Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。")
+_DRY_RUN: Final[Both] = ("Nothing happens by itself: what counts down is a dry run. ", "不会自动处置：正在倒计时的是演练。")
 _FORBIDDEN: Final[Both] = (
     "The run's policy allows no automatic rollback, which the rule asks for: it is stopped instead, unless somebody cancels.",
     "该训练的策略不允许规则要求的自动回滚：将改为停止训练，除非有人取消。",
@@ -96,10 +98,17 @@ def advice(alert: Alert, situation: Situation) -> Both:
         return _OVER[alert.closed_because]
     if (in_hand := _in_hand(situation)) is not None:
         return in_hand
-    if alert.detector in _OF_KIND:
-        return _OF_KIND[alert.detector]
-    looks, ways = _look(alert, situation), _way_back(alert, situation)
-    return f"{looks[0]}{ways[0]}", f"{looks[1]}{ways[1]}"
+    return _joined(_DRY_RUN, _by_hand(alert, situation)) if situation.is_dry_run else _by_hand(alert, situation)
+
+
+def _joined(first: Both, second: Both) -> Both:
+    return f"{first[0]}{second[0]}", f"{first[1]}{second[1]}"
+
+
+def _by_hand(alert: Alert, situation: Situation) -> Both:
+    """What a person can do about it."""
+    known = _OF_KIND.get(alert.detector)
+    return _joined(_look(alert, situation), _way_back(alert, situation)) if known is None else known
 
 
 def _in_hand(situation: Situation) -> Both | None:

@@ -3,7 +3,7 @@
 Of an alert for which nothing was done by itself it says what is being done, or was done, to the run because of another one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,7 @@ from server.domain.holds import Hold
 from server.domain.rules import ActionKind
 from trainer_agent.wire.vocabulary import CommandKind, CommandState
 
-from . import chinese, english
+from .words import Both, filled
 
 MOST_REASON: Final = 200
 """Characters of a person's reason that a message repeats."""
@@ -121,7 +121,7 @@ def _for_another(alert: Alert, done: Done, now: datetime) -> Deed | None:
         command = _command_of(countdown, done.commands)
         if _goes_on(alert, countdown, command) or _has_ended(alert, cause, command):
             deed = _by_rule(countdown, done.commands, now)
-            return replace(deed, cause=cause.title, dry_run=countdown.action.dry_run)
+            return replace(deed, cause=cause.title)
     return None
 
 
@@ -146,7 +146,8 @@ def _by_rule(countdown: Countdown, commands: Iterable[IssuedCommand], now: datet
     if kind is DeedKind.REFUSED and countdown.action.dry_run:
         kind = DeedKind.WOULD
     left = max(0.0, (countdown.due_at - now).total_seconds())
-    return Deed(kind, countdown.action.kind is ActionKind.ROLLBACK, countdown.target_step, left)
+    is_rollback = countdown.action.kind is ActionKind.ROLLBACK
+    return Deed(kind, is_rollback, countdown.target_step, left, dry_run=countdown.action.dry_run)
 
 
 def _command_of(countdown: Countdown, commands: Iterable[IssuedCommand]) -> IssuedCommand | None:
@@ -168,108 +169,69 @@ def _rewound(alert: Alert, done: Done) -> Deed:
     return Deed(DeedKind.REWOUND, is_rollback=True, step=None if segment is None else after[segment], by=by)
 
 
-def _what(deed: Deed) -> str:
-    if not deed.is_rollback:
-        return "stop"
-    return "rollback" if deed.step is None else f"rollback to step {deed.step}"
+_DRY: Final[Mapping[DeedKind, Both]] = {
+    _K.COUNTING: (
+        "{What} would follow in {seconds:time}; it is a dry run, and nothing will be sent.",
+        "演练：{seconds:time}后本会{what}，不会发出指令。",
+    ),
+    _K.WOULD: ("Would have {done}; dry run, nothing was sent.", "演练：本会{what}，没有发出指令。"),
+}
+_FOR_ANOTHER: Final[Mapping[DeedKind, Both]] = {
+    _K.COUNTING: ("A {order} is counting down for '{cause}'.", "因“{cause}”，{order}正在倒计时。"),
+}
+TEXTS: Final[Mapping[DeedKind, Both]] = {
+    _K.NOTHING: ("Nothing was done automatically.", "没有自动采取任何操作。"),
+    _K.HELD: ("Held by {by} until {until}: {why}.", "{by} 已暂缓自动处置，至 {until}：{why}。"),
+    _K.COUNTING: ("{What} in {seconds:time}, unless somebody cancels it.", "{seconds:time}后{what}，除非有人取消。"),
+    _K.WOULD: _DRY[_K.WOULD],
+    _K.CANCELLED: ("The {order} was cancelled before its time.", "{order}在到时之前被取消。"),
+    _K.WITHDRAWN: (
+        "The {order} was called off: the reason for it was gone, or automatic actions were held.",
+        "{order}已撤回：原因已消失，或自动处置已暂缓。",
+    ),
+    _K.OVERTAKEN: ("A person's own command took the place of the {order}.", "人工指令取代了{order}。"),
+    _K.REFUSED: ("The {what} could not be ordered.", "{what}的指令未能发出。"),
+    _K.ORDERED: ("A {what}[ for '{cause}'] is on its way to the trainer.", "[因“{cause}”，]{what}的指令正在送往训练进程。"),
+    _K.RUNNING: ("The trainer carries out a {what}[ for '{cause}'].", "[因“{cause}”，]训练进程正在{what}。"),
+    _K.SUCCEEDED: ("{Has_done}[ for '{cause}'].", "[因“{cause}”，]{Has_done}。"),
+    _K.FAILED: ("The {what} failed.", "{what}失败。"),
+    _K.UNCONFIRMED: ("The trainer began a {what} and has not said how it ended.", "训练进程已开始{what}，但没有报告结果。"),
+    _K.UNDONE: ("A {what} was ordered and not begun.", "已下达{what}的指令，但没有执行。"),
+    _K.REWOUND: ("The run went back {back}.", "训练已回到{back}。"),
+    _K.GUARD: ("The guard in the trainer stopped the run.", "训练进程内的守护停止了训练。"),
+}
 
 
-def _what_zh(deed: Deed) -> str:
-    if not deed.is_rollback:
-        return "停止"
-    return "回滚" if deed.step is None else f"回滚到第 {deed.step} 步"
+def in_words(deed: Deed) -> Both:
+    """What was done, in both languages."""
+    texts = _FOR_ANOTHER.get(deed.kind) if deed.cause else _DRY.get(deed.kind) if deed.dry_run else None
+    hold = {} if deed.hold is None else _of_hold(deed.hold)
+    return filled(texts or TEXTS[deed.kind], cause=deed.cause or None, seconds=deed.seconds, **_of_order(deed), **hold)
 
 
-def _for(deed: Deed) -> str:
-    return f" for '{deed.cause}'" if deed.cause else ""
+def _of_order(deed: Deed) -> dict[str, Both]:
+    """What is, was or would be done, as each sentence needs it. `order` names the dry run where it is one."""
+    what, what_zh = order_in_words(deed.step, is_rollback=deed.is_rollback)
+    to, to_zh = ("", "") if deed.step is None else (f" to step {deed.step}", f"到第 {deed.step} 步")
+    done, has_done = (f"rolled back{to}", f"Rolled back{to}") if deed.is_rollback else ("stopped the run", "The run was stopped")
+    return {
+        "what": (what, what_zh),
+        "What": (what.capitalize(), what_zh),
+        "order": (f"dry run of a {what}", f"{what_zh}的演练") if deed.dry_run else (what, what_zh),
+        "done": (done, what_zh),
+        "Has_done": (has_done, f"已回滚{to_zh}" if deed.is_rollback else "训练已停止"),
+        "back": ("behind it", "它之前") if deed.step is None else (f"to step {deed.step}", f"第 {deed.step} 步"),
+    }
 
 
-def _for_zh(deed: Deed) -> str:
-    return f"因“{deed.cause}”，" if deed.cause else ""
+def order_in_words(step: int | None, *, is_rollback: bool) -> Both:
+    """A stop, or a rollback and where it goes."""
+    if not is_rollback:
+        return "stop", "停止"
+    return ("rollback", "回滚") if step is None else (f"rollback to step {step}", f"回滚到第 {step} 步")
 
 
-def _succeeded(deed: Deed) -> str:
-    done = f"Rolled back to step {deed.step}" if deed.is_rollback else "The run was stopped"
-    return f"{done}{_for(deed)}."
-
-
-def _succeeded_zh(deed: Deed) -> str:
-    done = f"已回滚到第 {deed.step} 步" if deed.is_rollback else "训练已停止"
-    return f"{_for_zh(deed)}{done}。"
-
-
-def _counting(deed: Deed) -> str:
-    if deed.cause:
-        return f"A {_what(deed)} is counting down for '{deed.cause}'{' (a dry run)' if deed.dry_run else ''}."
-    return f"{_what(deed).capitalize()} in {english.duration(deed.seconds)}, unless somebody cancels it."
-
-
-def _counting_zh(deed: Deed) -> str:
-    if deed.cause:
-        return f"因“{deed.cause}”，{_what_zh(deed)}正在倒计时{'（演练）' if deed.dry_run else ''}。"
-    return f"{chinese.duration(deed.seconds)}后{_what_zh(deed)}，除非有人取消。"
-
-
-def _rewound_text(deed: Deed) -> str:
-    return "The run went back behind it." if deed.step is None else f"The run went back to step {deed.step}."
-
-
-def _rewound_zh(deed: Deed) -> str:
-    return "训练已回到它之前。" if deed.step is None else f"训练已回到第 {deed.step} 步。"
-
-
-def _held(deed: Deed) -> str:
-    until, why = _until_and_why(deed)
-    return f"Held by {deed.hold.by if deed.hold else 'a person'} until {until}: {why}."
-
-
-def _held_zh(deed: Deed) -> str:
-    until, why = _until_and_why(deed)
-    return f"{deed.hold.by if deed.hold else '有人'} 已暂缓自动处置，至 {until}：{why}。"
-
-
-def _until_and_why(deed: Deed) -> tuple[str, str]:
+def _of_hold(hold: Hold) -> dict[str, str]:
     """The reason is cut: a message must stay small."""
-    if deed.hold is None:
-        return "?", "?"
-    why = deed.hold.reason
-    short = why if len(why) <= MOST_REASON else f"{why[:MOST_REASON]}..."
-    return f"{deed.hold.until:%Y-%m-%d %H:%M} UTC", short.rstrip(".。")
-
-
-ENGLISH: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
-    _K.NOTHING: lambda _: "Nothing was done automatically.",
-    _K.HELD: _held,
-    _K.COUNTING: _counting,
-    _K.WOULD: lambda d: f"Nothing was done: this was a dry run of a {_what(d)}.",
-    _K.CANCELLED: lambda d: f"The {_what(d)} was cancelled before its time.",
-    _K.WITHDRAWN: lambda d: f"The {_what(d)} was called off: the reason for it was gone, or automatic actions were held.",
-    _K.OVERTAKEN: lambda d: f"A person's own command took the place of the {_what(d)}.",
-    _K.REFUSED: lambda d: f"The {_what(d)} could not be ordered.",
-    _K.ORDERED: lambda d: f"A {_what(d)}{_for(d)} is on its way to the trainer.",
-    _K.RUNNING: lambda d: f"The trainer carries out a {_what(d)}{_for(d)}.",
-    _K.SUCCEEDED: _succeeded,
-    _K.FAILED: lambda d: f"The {_what(d)} failed.",
-    _K.UNCONFIRMED: lambda d: f"The trainer began a {_what(d)} and has not said how it ended.",
-    _K.UNDONE: lambda d: f"A {_what(d)} was ordered and not begun.",
-    _K.REWOUND: _rewound_text,
-    _K.GUARD: lambda _: "The guard in the trainer stopped the run.",
-}
-CHINESE: Final[Mapping[DeedKind, Callable[[Deed], str]]] = {
-    _K.NOTHING: lambda _: "没有自动采取任何操作。",
-    _K.HELD: _held_zh,
-    _K.COUNTING: _counting_zh,
-    _K.WOULD: lambda d: f"没有实际操作：这是{_what_zh(d)}的演练。",
-    _K.CANCELLED: lambda d: f"{_what_zh(d)}在到时之前被取消。",
-    _K.WITHDRAWN: lambda d: f"{_what_zh(d)}已撤回：原因已消失，或自动处置已暂缓。",
-    _K.OVERTAKEN: lambda d: f"人工指令取代了{_what_zh(d)}。",
-    _K.REFUSED: lambda d: f"{_what_zh(d)}的指令未能发出。",
-    _K.ORDERED: lambda d: f"{_for_zh(d)}{_what_zh(d)}的指令正在送往训练进程。",
-    _K.RUNNING: lambda d: f"{_for_zh(d)}训练进程正在{_what_zh(d)}。",
-    _K.SUCCEEDED: _succeeded_zh,
-    _K.FAILED: lambda d: f"{_what_zh(d)}失败。",
-    _K.UNCONFIRMED: lambda d: f"训练进程已开始{_what_zh(d)}，但没有报告结果。",
-    _K.UNDONE: lambda d: f"已下达{_what_zh(d)}的指令，但没有执行。",
-    _K.REWOUND: _rewound_zh,
-    _K.GUARD: lambda _: "训练进程内的守护停止了训练。",
-}
+    why = hold.reason if len(hold.reason) <= MOST_REASON else f"{hold.reason[:MOST_REASON]}..."
+    return {"by": hold.by, "until": f"{hold.until:%Y-%m-%d %H:%M} UTC", "why": why.rstrip(".。")}

@@ -12,7 +12,7 @@ from server.domain.alerts import Alert
 from server.domain.grouping import Saying
 from server.domain.incidents import Incident, gravest
 
-from .advice import Both
+from .words import Both
 
 MOST_TITLES = 5
 """Of the other alerts, named in the text; all are in the list."""

@@ -1,0 +1,80 @@
+"""Words in every language side by side, with places for what differs.
+
+`{name}` is filled: a number as `number` writes it, or by `{name:unit}`, `{name:time}`, `{name:share}`, `{name:2}` (digits), words
+as they are. What stands in [brackets] is left out where a place in it has nothing to say. Elsewhere such a place is called none.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from .numbers import number, parts, quantity, share
+
+LANGUAGES: Final = ("en", "zh")
+Both = tuple[str, str]
+"""In English and in Simplified Chinese: the order of `LANGUAGES`."""
+Value = float | str | Both | None
+
+_BRACKETS: Final = re.compile(r"[\[\]]")
+_PLACE: Final = re.compile(r"\{(\w+):?(\w*)\}")
+_TIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "en": ("{} h {} min", "{} h", "{} min {} s", "{} min", "{} s"),
+    "zh": ("{} 小时 {} 分", "{} 小时", "{} 分 {} 秒", "{} 分钟", "{} 秒"),
+}
+"""Hours with minutes and without, minutes with seconds and without, seconds."""
+
+
+def places(text: str) -> set[str]:
+    """The names of the places in a text, those in brackets too."""
+    return {found[1] for found in _PLACE.finditer(text)}
+
+
+def fill(text: str, values: Mapping[str, Value], language: str = "en", series: str = "") -> str:
+    """The text of a language with its places filled, numbers in the unit of a series."""
+    said = []
+    for needed, parts_of in _taken_apart(text):
+        if any(values.get(name) is None for name in needed):
+            continue
+        for words, name, way in parts_of:
+            said.append(words)
+            said.append(_written(values.get(name), way, language, series) if name else "")
+    return "".join(said)
+
+
+@cache
+def _taken_apart(text: str) -> tuple[tuple[frozenset[str], tuple[tuple[str, str, str], ...]], ...]:
+    """The stretches of a text: the places that one in brackets needs, and its words, each with the place that follows it."""
+    stretches = []
+    for at, stretch in enumerate(_BRACKETS.split(text)):
+        cut = [*_PLACE.split(stretch), "", ""]
+        needed = frozenset(places(stretch)) if at % 2 else frozenset()
+        stretches.append((needed, tuple(zip(cut[::3], cut[1::3], cut[2::3], strict=True))))
+    return tuple(stretches)
+
+
+def _written(value: Value, way: str, language: str, series: str) -> str:
+    if isinstance(value, tuple):
+        return value[LANGUAGES.index(language)]
+    if isinstance(value, str) or value is None:
+        return number(None) if value is None else value
+    if way == "unit":
+        return quantity(value, series)
+    if way in ("time", "share"):
+        return duration(value, language) if way == "time" else share(value)
+    return number(value, int(way)) if way else number(value)
+
+
+def filled(texts: Both, **values: Value) -> Both:
+    """The text of each language with its places filled."""
+    en, zh = (fill(text, values, language) for text, language in zip(texts, LANGUAGES, strict=True))
+    return en, zh
+
+
+def duration(seconds: float, language: str = "en") -> str:
+    """A time as a person says it: `5 h 12 min`, `2 min 5 s`, `40 s`."""
+    hours, minutes, rest = parts(seconds)
+    large, small, place = (hours, minutes, 0) if hours else (minutes, rest, 2)
+    if not large:
+        return _TIMES[language][4].format(rest)
+    return _TIMES[language][place].format(large, small) if small else _TIMES[language][place + 1].format(large)

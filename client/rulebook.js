@@ -12,17 +12,20 @@
  *     discard   the draft goes; of a new rule, the rule too
  *     mine      keep my draft, now on what is stored (it will overwrite it)
  *     saved     the server has taken the draft: it goes, the rule is as answered
- *     switching the person has switched the rule on or off, and the server has not answered yet
+ *     switching the person has switched the rule on or off: so it stands, whatever is read meanwhile, until the server has answered
  *     switched  the rule was switched on or off: the draft stays, on the rule as answered
+ *     unswitched  the server has refused that: the rule is as it was
  *     deleted   the rule is gone, and its draft with it
  *
  * @typedef {import("./rules.js").Rule} Rule
  * @typedef {import("./rules.js").Draft} Draft
  * @typedef {import("./rules.js").Detector} Detector
  * @typedef {{ draft: Draft, base: Rule | null }} Editing
- * @typedef {{ rules: Rule[] | null, detectors: Detector[], open: string, editing: Record<string, Editing> }} Book
+ * @typedef {{ rules: Rule[] | null, detectors: Detector[], open: string, editing: Record<string, Editing>,
+ *   switching: Record<string, boolean> }} Book
  * @typedef {{ kind: "rules", rules: Rule[], detectors: Detector[] } | { kind: "select", id: string } | { kind: "edit", field: string, value: string }
- *   | { kind: "discard" } | { kind: "mine" } | { kind: "saved", rule: Rule } | { kind: "switching", id: string, enabled: boolean } | { kind: "switched", rule: Rule } | { kind: "deleted", id: string }} Input
+ *   | { kind: "discard" } | { kind: "mine" } | { kind: "saved", rule: Rule } | { kind: "switching", id: string, enabled: boolean } | { kind: "switched", rule: Rule }
+ *   | { kind: "unswitched", id: string, enabled: boolean } | { kind: "deleted", id: string }} Input
  */
 import { blank, changed, draftOf, edits, problems, settingsOf } from "./rules.js";
 
@@ -30,14 +33,17 @@ import { blank, changed, draftOf, edits, problems, settingsOf } from "./rules.js
 export const NEW = "new";
 
 /** @type {Book} */
-export const EMPTY = { rules: null, detectors: [], open: "", editing: {} };
+export const EMPTY = { rules: null, detectors: [], open: "", editing: {}, switching: {} };
 
 /**
  * @param {Book} book
  * @param {Input} input
  * @returns {Book}
  */
-export function step(book, input) {
+export const step = (book, input) => switched(stepped(book, input));
+
+/** @param {Book} book @param {Input} input @returns {Book} */
+function stepped(book, input) {
   switch (input.kind) {
     case "rules":
       return opened(kept({ ...book, rules: input.rules, detectors: input.detectors }));
@@ -52,9 +58,11 @@ export function step(book, input) {
     case "saved":
       return { ...replaced(without(book, book.open), input.rule), open: input.rule.rule_id };
     case "switching":
-      return switching(book, stored(book, input.id), input.enabled);
+      return stored(book, input.id) ? { ...book, switching: { ...book.switching, [input.id]: input.enabled } } : book;
     case "switched":
-      return rebased(replaced(book, input.rule), input.rule);
+      return rebased(replaced(answered(book, input.rule.rule_id, input.rule.enabled), input.rule), input.rule);
+    case "unswitched":
+      return switchedBack(book, stored(book, input.id), input.enabled);
     default:
       return opened(without({ ...book, rules: (book.rules ?? []).filter((r) => r.rule_id !== input.id), open: "" }, input.id));
   }
@@ -110,8 +118,27 @@ function rebased(book, rule) {
   return kept({ ...book, editing: { ...book.editing, [rule.rule_id]: { draft: editing.draft, base: rule } } });
 }
 
+/**
+ * A switch is settled, unless the person has switched back meanwhile.
+ * @param {Book} book @param {string} id @param {boolean} enabled @returns {Book}
+ */
+function answered(book, id, enabled) {
+  const { [id]: wanted, ...switching } = book.switching;
+  return wanted === enabled ? { ...book, switching } : book;
+}
+
 /** @param {Book} book @param {Rule | null} rule @param {boolean} enabled @returns {Book} */
-const switching = (book, rule, enabled) => (rule ? replaced(book, { ...rule, enabled }) : book);
+function switchedBack(book, rule, enabled) {
+  const left = rule ? answered(book, rule.rule_id, enabled) : book;
+  return rule && left !== book ? replaced(left, { ...rule, enabled: !enabled }) : left;
+}
+
+/** The rules as the person has switched them; the server may not know it yet. @param {Book} book @returns {Book} */
+function switched(book) {
+  if (book.rules === null || Object.keys(book.switching).length === 0) return book;
+  const rules = book.rules.map((rule) => ({ ...rule, enabled: book.switching[rule.rule_id] ?? rule.enabled }));
+  return { ...book, rules };
+}
 
 /** The rule in its place, a new one at the end. @param {Book} book @param {Rule} rule @returns {Book} */
 function replaced(book, rule) {

@@ -193,7 +193,12 @@ export function rulesView(host, id, shell) {
     take({ kind: "switching", id: rule, enabled });
     void send(async () => {
       const version = book.rules?.find((r) => r.rule_id === rule)?.version;
-      book = step(book, { kind: "switched", rule: await api.changeRule(rule, { enabled, version }) });
+      try {
+        book = step(book, { kind: "switched", rule: await api.changeRule(rule, { enabled, version }) });
+      } catch (error) {
+        book = step(book, { kind: "unswitched", id: rule, enabled });
+        throw error;
+      }
     });
   };
 

@@ -94,11 +94,26 @@ test("switching a rule off keeps what was typed and is no conflict with it", () 
   assert.deepEqual([now.draft.for_points, now.theirs, now.base.version, now.rule.enabled], ["5", null, 2, false]);
 });
 
-test("a switch stays where the hand has put it until the server answers", () => {
+test("a switch stays where the hand has put it until the server answers, whatever is read or saved meanwhile", () => {
   const put = start(edit("for_points", "5"), { kind: "switching", id: "a", enabled: false });
   assert.deepEqual([current(put).rule.enabled, current(put).draft.for_points, current(put).theirs], [false, "5", null]);
-  assert.equal(current(step(put, rules(rule("a"), rule("b")))).rule.enabled, true, "refused: the list says how it stands");
-  assert.equal(step(put, { kind: "switching", id: "gone", enabled: true }), put);
+  for (const older of [rules(rule("a"), rule("b")), { kind: "saved", rule: rule("a") }])
+    assert.equal(current(step(put, older)).rule.enabled, false);
+  assert.deepEqual(step(put, { kind: "switching", id: "gone", enabled: true }), put);
+});
+
+test("a switch that the server refuses goes back, and one that it has taken follows the list again", () => {
+  const put = start({ kind: "switching", id: "a", enabled: false });
+  assert.equal(current(step(put, { kind: "unswitched", id: "a", enabled: false })).rule.enabled, true);
+  const taken = step(put, { kind: "switched", rule: rule("a", { enabled: false, version: 2 }) });
+  assert.equal(current(step(taken, rules(rule("a", { version: 3 }), rule("b")))).rule.enabled, true);
+});
+
+test("a switch put back before the first answer has come stays where it was put last", () => {
+  const twice = start({ kind: "switching", id: "a", enabled: false }, { kind: "switching", id: "a", enabled: true });
+  const first = step(twice, { kind: "switched", rule: rule("a", { enabled: false, version: 2 }) });
+  assert.equal(current(first).rule.enabled, true);
+  assert.equal(current(step(twice, { kind: "unswitched", id: "a", enabled: false })).rule.enabled, true);
 });
 
 test("saving ends the draft and shows the answer", () => {

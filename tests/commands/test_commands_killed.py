@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from trainer_agent.inspection import stored_weights, weights_digest
@@ -32,7 +32,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = os.pathsep.join(map(str, (HERE.parents[1], HERE.parent / "agent")))
     command = [sys.executable, str(HERE / "commands_victim.py"), str(folder)]
     everything = kept | {"PYTHONPATH": paths, "XDG_CONFIG_HOME": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=everything, capture_output=True, text=True, check=False, timeout=600)
+    done = forked.run(command, env=everything, seconds=600)
     assert done.returncode == 0, done.stderr[-4000:]
     (folder / "stderr").write_text(done.stderr)
     return folder

@@ -2,10 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+import forked
 
 HERE = Path(__file__).parent
 BOUNDARIES = 60
@@ -15,7 +16,7 @@ def test_ranks_pause_set_save_stop_and_go_back_together(tmp_path, figure):
     paths = os.pathsep.join(map(str, (HERE.parents[1], HERE.parent / "agent")))
     command = [sys.executable, str(HERE / "commands_ranks.py"), str(tmp_path), str(BOUNDARIES)]
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    done = forked.run(command, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
     assert [each["problem"] for each in told] == ["", "", ""]

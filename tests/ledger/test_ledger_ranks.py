@@ -3,9 +3,10 @@
 import itertools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import forked
 
 from trainer_agent.ledger_files import readers
 
@@ -28,7 +29,7 @@ def test_two_ranks_record_what_each_of_them_saw(tmp_path):
     }
     trainings = list(wanted())
     command = [sys.executable, str(Path(__file__).with_name("ledger_rank.py")), str(tmp_path), json.dumps(trainings)]
-    done = subprocess.run(command, env=variables, cwd=ROOT, check=False, capture_output=True, text=True, timeout=280)
+    done = forked.run(command, env=variables)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "an error of LossGuard" not in done.stderr, done.stderr[-4000:]
     for each in trainings:

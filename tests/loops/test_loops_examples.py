@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "api"))
@@ -50,9 +51,10 @@ class Example:
     client: object
     script: Path
     folder: Path
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[bytes] | forked.Process | None = None
 
-    def start(self, *options: str) -> "Example":
+    def start(self, *options: str, alone: bool = False) -> "Example":
+        """`alone`: by an interpreter of its own, from its first import to the last thing it does."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
         ours = {
             "LOSSGUARD_URL": self.served.url,
@@ -61,15 +63,22 @@ class Example:
         }
         variables = kept | ours | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
         command = [sys.executable, str(self.script), "--out", str(self.folder), *options]
-        self.process = subprocess.Popen(
-            command, env=variables, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.log.unlink(missing_ok=True)
+        if alone:
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=log, stderr=log)
+        else:
+            self.process = forked.popen(command, env=variables, out=self.log)
         return self
 
+    @property
+    def log(self) -> Path:
+        return self.folder.with_suffix(".log")
+
     def wait(self) -> tuple[int, str]:
-        out, err = self.process.communicate(timeout=SECONDS)
-        assert "an error of LossGuard" not in err, err
-        return self.process.returncode, out + err
+        code, said = self.process.wait(SECONDS), self.log.read_text()
+        assert "an error of LossGuard" not in said, said
+        return code, said
 
     def weights(self) -> str:
         code, said = self.wait()
@@ -80,7 +89,7 @@ class Example:
     def run(self) -> dict:
         runs = [run for run in self.client.get("/api/runs").json()["runs"] if run["name"] == self.folder.name]
         if not runs:
-            assert self.process.poll() is None, self.process.stderr.read()
+            assert self.process.poll() is None, self.log.read_text()
             return {"state": "", "checkpoints": [], "commands": [], "alerts": [], "segments": [], "step": None}
         return self.client.get(f"/api/runs/{runs[0]['run_id']}").json()
 
@@ -145,7 +154,7 @@ def test_an_example_arrives_whole_and_trains_as_its_plain_twin(example, tmp_path
     """Two processes at a time: the plain one needs no server. The watched one has no `with`: its run ends with its process."""
     twin = tmp_path / f"plain_{name}.py"
     twin.write_text("\n".join(plain(name)) + "\n")
-    watched, bare = example(name).start(*ENOUGH[name]), example(twin).start(*ENOUGH[name])
+    watched, bare = example(name).start(*ENOUGH[name], alone=True), example(twin).start(*ENOUGH[name])
     assert watched.weights() == bare.weights()
     run = watched.until(lambda run: run["state"] == "finished")
     losses = watched.points("train/loss")
@@ -200,7 +209,7 @@ def test_an_example_killed_and_started_again_goes_on_as_if_nothing_had_been(exam
     training = example(name).start(*ENOUGH[name], "--slow", "0.05")
     training.until(lambda run: (run["step"] or 0) > FIRST_SAVE[name] + 2 and is_sound(run, FIRST_SAVE[name]))
     training.process.send_signal(signal.SIGKILL)
-    training.process.communicate(timeout=SECONDS)
+    training.process.wait(SECONDS)
     weights = training.start(*ENOUGH[name], "--resume").weights()
     assert weights == unbroken.weights()
     run = training.until(lambda run: run["state"] == "finished")

@@ -1,8 +1,9 @@
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -11,10 +12,8 @@ def test_two_ranks_of_a_hand_written_loop_go_back_and_stop_at_one_step(tmp_path)
     """Each rank has its own dropout and its own part of the data, and both come back exactly."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
     variables = kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": str(tmp_path / "no-config")}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = str(Path(__file__).with_name("loops_rank.py"))
-    pipes = {"capture_output": True, "text": True, "timeout": 280}
-    done = subprocess.run([*command, script, str(tmp_path / "out")], env=variables, cwd=ROOT, check=False, **pipes)
+    command = [sys.executable, Path(__file__).with_name("loops_rank.py"), tmp_path / "out"]
+    done = forked.run(command, env=variables, ranks=2)
     assert done.returncode == 0, done.stderr
     assert "an error of LossGuard" not in done.stderr, done.stderr
     told = {each["rank"]: each for each in map(json.loads, done.stdout.splitlines())}

@@ -3,11 +3,11 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from loops_kit import Tape, Training, loader, tape, until
@@ -32,7 +32,9 @@ FIRST_LIFE = """
     sys.path.append({here!r})
     import pytest
     from loops_kit import Training, loader, tape, until
+    from trainer_agent.wire import crash
     from trainer_agent.wire.vocabulary import DataMode
+    crash.arm({label!r})
     folder = pathlib.Path({folder!r})
     with pytest.MonkeyPatch.context() as patch:
         taped = tape(patch, folder)
@@ -49,11 +51,11 @@ FIRST_LIFE = """
 
 def first_life(folder: Path, label: str, changes: str, *, batches: bool) -> None:
     """A process that dies at a crash label of its rollback from step 7 to 2."""
-    script = FIRST_LIFE.format(here=str(Path(__file__).parent), folder=str(folder), changes=changes, batches=batches)
+    script = FIRST_LIFE.format(here=str(Path(__file__).parent), folder=str(folder), changes=changes, batches=batches, label=label)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOSSGUARD_")}
-    variables = kept | {"LOSSGUARD_CRASH_AT": label, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    variables = kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = forked.run(command, env=variables)
     assert done.returncode == -signal.SIGKILL, f"{label} was not reached: {done.stderr[-3000:]}"
 
 

@@ -1,15 +1,15 @@
 """A real server for the tests of ranks."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import forked
 import httpx2
 import pytest
-from ranks_kit import ROOT, Site, Torchrun, environment, poll, start
+from ranks_kit import Site, Torchrun, environment, poll, start
 
 
 @pytest.fixture(scope="session")
@@ -18,15 +18,14 @@ def ranks_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ready_file = folder / "ready.json"
     variables = environment(LOSSGUARD_DATA_DIR=str(folder / "data"))
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--ready-file", str(ready_file)]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    server = forked.popen(command, env=variables, out=folder / "server.log")
     try:
         poll("the server", lambda: ready_file.exists() or server.poll() is not None)
         assert server.poll() is None, (folder / "server.log").read_text()
         ready = json.loads(ready_file.read_text())
         variables["LOSSGUARD_PORT"] = str(urlsplit(ready["url"]).port)
         make = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "tests"]
-        operator = subprocess.run(make, env=variables, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        operator = forked.run(make, env=variables).stdout.strip()
         headers = {"Authorization": f"Bearer {operator}"}
         with httpx2.Client(base_url=ready["url"], headers=headers, trust_env=False, timeout=20) as api:
             yield Site(ready["url"], Path(ready["agent_token_file"]).read_text().strip(), api)

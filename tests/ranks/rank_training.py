@@ -1,7 +1,6 @@
 """Trainings under torchrun for the tests of ranks: a tiny GPT-2 in the Trainer of transformers, gloo on the CPU.
 
     torchrun --nproc-per-node 2 rank_training.py FOLDER '[{"name": "a", "steps": 30, ...}, ...]'
-    python rank_training.py FOLDER '[...]' 4        torchrun's launcher with 4 ranks, forked to import only once
 
 Does the trainings one after the other in the same processes. Each rank keeps its own book in FOLDER/NAME, so that the tests need
 not believe what LossGuard says of it: `steps-RANK.jsonl` with step, raw loss and time of each update, and
@@ -21,7 +20,6 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 import torch.distributed as dist
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -153,21 +151,5 @@ def main(folder, trainings):
     dist.destroy_process_group()
 
 
-def launch(ranks):
-    settings = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=ranks,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        start_method="fork",
-        max_restarts=0,
-    )
-    elastic_launch(settings, main)(*sys.argv[1:3])
-
-
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        main(*sys.argv[1:3])
-    else:
-        launch(int(sys.argv[3]))
+    main(*sys.argv[1:3])

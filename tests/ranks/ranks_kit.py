@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import forked
 import httpx2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ def poll(what: str, look: Callable[[], object], seconds: float = 240.0) -> objec
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(0.1)
     return found
 
 
@@ -79,7 +80,7 @@ class Torchrun:
 
     folder: Path
     ranks: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Process
     log: Path
 
     def book(self, training: str, name: str, rank: int) -> list[dict]:
@@ -114,16 +115,19 @@ class Torchrun:
 
 
 def start(site: Site, folder: Path, ranks: int, *trainings: dict, fork: bool = True) -> Torchrun:
+    """With `fork` torchrun's launcher forks its ranks; else it is torchrun as people start it, which takes far longer."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "torchrun.log"
-    """torchrun, or with `fork` its launcher in a process that has done the imports, which cost seconds for each rank."""
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
     training = [str(Path(__file__).with_name("rank_training.py")), str(folder), json.dumps(trainings)]
-    command = [sys.executable, *training, str(ranks)] if fork else [sys.executable, *torchrun, *training]
     variables = environment(LOSSGUARD_URL=site.url, LOSSGUARD_TOKEN=site.agent_token, LOSSGUARD_PROJECT="ranks")
+    if fork:
+        process = forked.popen([sys.executable, *training], env=variables, out=log, ranks=ranks, new_session=True)
+        return Torchrun(folder, ranks, process, log)
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(free_port())]
+    command = [sys.executable, *torchrun, *training]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
-    return Torchrun(folder, ranks, process, log)
+        begun = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    return Torchrun(folder, ranks, begun, log)
 
 
 def free_port() -> int:

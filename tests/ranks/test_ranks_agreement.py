@@ -3,12 +3,12 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
-from ranks_kit import ROOT, environment
+from ranks_kit import environment
 
 LONG = bool(os.environ.get("LOSSGUARD_SOAK"))
 BOUNDARIES = 20_000 if LONG else 400
@@ -22,7 +22,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Books:
     """By the boundary at which rank 3 was killed (0: never): what each rank that lived wrote down."""
     folder = tmp_path_factory.mktemp("agreeing")
     command = [sys.executable, str(Path(__file__).with_name("agreeing.py")), str(folder), f"{BOUNDARIES},0", "80,1", "80,57"]
-    done = subprocess.run(command, check=False, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=3000)
+    done = forked.run(command, env=environment(), seconds=3000)
     found: Books = {
         kill_at: {int(path.stem): json.loads(path.read_text()) for path in sorted((folder / str(kill_at)).glob("*.json"))}
         for kill_at in (0, 1, 57)

@@ -12,7 +12,7 @@ from ranks_kit import Gate, Site, Torchrun, poll
 LONG = bool(os.environ.get("LOSSGUARD_SOAK"))
 BLOCK_STEPS = 40 if LONG else 6
 MOST_PAIRS = 400
-LEAST_PAIRS = 20
+LEAST_PAIRS = 20 if LONG else 10
 LIMIT = 1.02
 
 

@@ -3,13 +3,13 @@
 import json
 import os
 import random
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked
 import pytest
-from ranks_kit import ROOT, environment
+from ranks_kit import environment
 
 LONG = bool(os.environ.get("LOSSGUARD_SOAK"))
 SEED = os.environ.get("LOSSGUARD_SEED") or str(random.SystemRandom().randrange(10**6))
@@ -37,11 +37,8 @@ def tell(folder: Path, ranks: int, trainings: list[dict], seconds: float) -> lis
     script = str(Path(__file__).with_name("rank_orders.py"))
     command = [sys.executable, script, str(folder), str(ranks), SEED, json.dumps(trainings)]
     variables = environment(XDG_CONFIG_HOME=str(folder / "no-config"))
-    with (folder / "log").open("wb") as log:
-        done = subprocess.run(
-            command, env=variables, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=False
-        )
-    said = (folder / "log").read_text(errors="replace")
+    done = forked.run(command, env=variables, seconds=seconds)
+    said = done.stdout + done.stderr
     assert done.returncode == 0, f"seed {SEED}: {said[-4000:]}"
     assert "an error of LossGuard" not in said, f"seed {SEED}: {said[-4000:]}"
     return [Told(each["name"], *_books(folder / each["name"], ranks)) for each in trainings]

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+import forked
 from retention_kit import checkpoints, names, small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,8 +17,7 @@ SECONDS = 300
 
 def run_to_its_end(command: list[str], environment: dict[str, str], log: Path) -> None:
     """Ends all of its processes where they hang."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    process = forked.popen(command, env=environment, out=log, new_session=True)
     try:
         assert process.wait(SECONDS) == 0, log.read_text()[-4000:]
     finally:

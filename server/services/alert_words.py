@@ -19,6 +19,7 @@ from server.domain.holds import Hold
 from server.domain.rules import Action, ActionKind
 from server.domain.wording import deeds
 from server.domain.wording.advice import Situation, advice
+from server.domain.wording.clauses import clause
 from server.domain.wording.deeds import Done, deed_of
 from server.domain.wording.words import Both
 from server.store import alerts, commands, countdowns, events, rules, samples
@@ -39,6 +40,14 @@ class InWords:
     texts: Both
     done: Both
     following: Both
+
+
+def clause_of(connection: Connection, run_id: str, text: str) -> Both:
+    """What the trainer said, in both languages. A rule's command has the sentence of its alert as reason, which so comes back."""
+    alert = next((each for each in alerts.read_alerts(connection, run_id) if each.text == text), None)
+    if alert is None:
+        return clause(text)
+    return text, wording.texts(alert)["zh"]
 
 
 class Teller:

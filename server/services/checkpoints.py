@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -12,6 +13,9 @@ from server.domain.checkpoints import Candidate, Choice, Judged
 from server.domain.commands import Hand
 from server.domain.events import Event, EventType
 from server.domain.points import agent_time
+from server.domain.wording.clauses import clause
+from server.domain.wording.events import told
+from server.domain.wording.words import by_language
 from server.store import alerts as alerts_store
 from server.store import checkpoints as store
 from server.store import standing
@@ -76,15 +80,17 @@ def rejudge(connection: Connection, run_id: str, now: datetime) -> None:
 def _save(connection: Connection, checkpoint: Checkpoint, before: Judged | None, now: datetime) -> None:
     store.save_checkpoint(connection, checkpoint)
     facts, judged = checkpoint.facts, checkpoint.judged
-    data = {
+    data: dict[str, Any] = {
         "checkpoint_id": facts.checkpoint_id,
         "state": judged.state,
         "before": None if before is None else before.state,
-        "reason": judged.reason,
     }
+    reason = clause(judged.reason)
     if judged.state is CheckpointState.CORRUPT:
-        text = f"The checkpoint of step {facts.step} is corrupt: {judged.reason}"
-        data |= {"severity": Severity.CRITICAL, "text": text}
+        told_of = told(EventType.CHECKPOINT_CHANGED, {"reason": reason}, step=str(facts.step), reason=reason)
+        data |= {"severity": Severity.CRITICAL, **told_of}
+    else:
+        data |= by_language(reason=reason)
     record(connection, Event(EventType.CHECKPOINT_CHANGED, now, checkpoint.run_id, facts.step, facts.segment, data))
 
 

@@ -10,12 +10,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from server.domain import countdowns as domain
-from server.domain import holds
+from server.domain import holds, wording
 from server.domain.admission import default_data, is_live
 from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision
 from server.domain.rules import ActionKind, AlertRule
+from server.domain.wording.clauses import clause
+from server.domain.wording.deeds import order_in_words
+from server.domain.wording.events import countdown_text
+from server.domain.wording.words import Both
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
 from server.store import countdowns as store
@@ -52,8 +56,7 @@ def start(connection: Connection, rule: AlertRule, alert: Alert, now: datetime) 
         return
     if decision.kind is not None:
         countdown = _made(connection, rule, alert, decision.kind, now)
-        title = f"{rule.title}: {'dry run' if rule.action.dry_run else 'countdown'}"
-        transitions.start_countdown(connection, countdown, _text(countdown, alert, decision), title)
+        transitions.start_countdown(connection, countdown, _text(countdown, alert, decision), rule.title)
 
 
 def take_up(connection: Connection, run_id: str, now: datetime) -> None:
@@ -119,13 +122,11 @@ def _made(connection: Connection, rule: AlertRule, alert: Alert, kind: CommandKi
     )
 
 
-def _text(countdown: Countdown, alert: Alert, decision: Decision) -> str:
-    target = f" to step {countdown.target_step}" if countdown.target_step is not None else ""
-    because = f" ({decision.because})" if decision.because else ""
-    what, seconds = f"{countdown.action.kind}{target}", f"in {countdown.action.countdown_seconds:g} s"
-    if countdown.action.dry_run:
-        return f"dry run: {what} would follow {seconds}, and nothing is done{because}: {alert.text}"
-    return f"{what} {seconds} unless cancelled{because}: {alert.text}"
+def _text(countdown: Countdown, alert: Alert, decision: Decision) -> Both:
+    action, texts = countdown.action, wording.texts(alert)
+    order = order_in_words(countdown.target_step, is_rollback=action.kind is ActionKind.ROLLBACK)
+    alert_said = (texts["en"], texts["zh"])
+    return countdown_text(order, action.countdown_seconds, clause(decision.because), alert_said, dry_run=action.dry_run)
 
 
 def run_due(connection: Connection, now: datetime) -> int:
@@ -167,8 +168,7 @@ def _waits_for(connection: Connection, alert: Alert) -> str:
 def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, standing: RunStanding, now: datetime) -> None:
     decision = guard_rails.decide(connection, countdown.action, alert, standing, standing.step)
     if countdown.action.dry_run:
-        said = "nothing" if decision.kind is None else f"a {decision.kind}"
-        outcome = f"dry run: {said} would have been done"
+        outcome = f"dry run: {_would(countdown, decision)}"
     elif decision.kind is None:
         outcome = decision.because
     else:
@@ -178,6 +178,16 @@ def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, stand
     transitions.end_countdown(connection, countdown, CountdownInput.TIME_UP, outcome, now)
     if decision.breaker and not countdown.action.dry_run:
         _tell_of_breaker(connection, countdown, alert, decision, now)
+
+
+def _would(countdown: Countdown, decision: Decision) -> str:
+    """What a dry run comes to."""
+    if decision.kind is None:
+        return "nothing would have been done"
+    step = countdown.target_step
+    to = "" if step is None else f" to step {step}"
+    what = f"rolled back{to}" if decision.kind is CommandKind.ROLLBACK else "stopped the run"
+    return f"it would have {what}, nothing was sent"
 
 
 def _tell_of_breaker(connection: Connection, countdown: Countdown, alert: Alert, decision: Decision, now: datetime) -> None:

@@ -4,7 +4,7 @@ Records of one incarnation are taken in the order of `seq`, each once. So the re
 doubled or delayed on its way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,13 +14,16 @@ from server.domain import points as domain
 from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.services import checkpoints, countdowns, evaluation, incidents, liveness, reports, runs, samples
+from server.domain.wording.events import how
+from server.domain.wording.words import Both, Value
+from server.services import alert_words, checkpoints, countdowns, evaluation, incidents, liveness, reports, rewinding, runs, samples
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
 from server.store import points as point_store
 from server.store import runs as run_store
 from server.store import segments as segment_store
+from server.store.snapshots import Place
 from server.store.runs import Incarnation, Run
 from server.store.touched import touch
 from trainer_agent.wire import crash
@@ -153,9 +156,16 @@ class _Taking:
                 sent_at=self.sent_at,
                 uptime=self.uptime,
             )
+            self._remember_rules(columns)
         if rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])
+
+    def _remember_rules(self, columns: Sequence[Column]) -> None:
+        newest = max(columns, key=lambda column: column.seq[-1])
+        place = Place(newest.segment, self.life.incarnation, newest.seq[-1])
+        first_seq = min(column.seq[0] for column in columns)
+        rewinding.remember(self.connection, self.run.run_id, self.life.rank, place, first_seq)
 
     def _reach(self, segment: int, columns: Sequence[Column]) -> None:
         segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))
@@ -197,7 +207,7 @@ class _Taking:
         told = reports.take_report(self.connection, self.run.run_id, self.life.incarnation, wire, self.now)
         what = None if told is None or told.state is not CommandState.SUCCEEDED else _PAUSES.get(told.kind)
         if what is not None and self.leads and self.run.state not in ENDED:
-            self._advance(what, "Paused" if what is RunInput.PAUSED else "Goes on")
+            self._advance(what)
 
     def _saved(self, wire: CheckpointSaved) -> None:
         checkpoints.take(self.connection, self.run.run_id, wire, self.now)
@@ -279,24 +289,24 @@ class _Taking:
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
         if event_store.end_told_of(self.connection, self.run.run_id, self.life.incarnation) is not None:
             return  # the first word on how a process ended stands: what is found in its folder later may be less than it knew
-        words = wire.reason.value.replace("_", " ")
-        text, reason = f"{words}: {wire.detail}" if wire.detail else words, wire.detail or words
+        detail = alert_words.clause_of(self.connection, self.run.run_id, wire.detail) if wire.detail else None
+        ended = how(wire.reason)
+        facts, reason = {**ended, "detail": detail}, detail or ended["how"]
         if not self.leads:
-            self._earlier_ended(wire, text, reason)
+            self._earlier_ended(wire, facts, reason)
         elif self.run.state not in ENDED:
-            self._advance(END_INPUT[wire.reason], text[0].upper() + text[1:], reason)
+            self._advance(END_INPUT[wire.reason], reason, **facts)
             evaluation.run_ended(self.connection, self.run.run_id, self.now)
 
-    def _earlier_ended(self, wire: RunEnded, text: str, reason: str) -> None:
+    def _earlier_ended(self, wire: RunEnded, facts: Mapping[str, Value], reason: Both) -> None:
         """A newer process speaks for the run already, and goes on."""
-        where = "" if wire.step is None else f" at step {wire.step}"
-        run = self.run
+        run, step = self.run, None if wire.step is None else str(wire.step)
         self.run = replace(run, step=wire.step)  # the event is of that step, not of where the newer process is
-        self._advance(RunInput.EARLIER_ENDED, f"An earlier process of this run ended{where}: {text}", reason)
+        self._advance(RunInput.EARLIER_ENDED, reason, step=step, **facts)
         self.run = run
 
-    def _advance(self, what: RunInput, text: str, reason: str = "") -> None:
-        self.run = runs.advance(self.connection, self.run, what, self.now, text=text, reason=reason, life=self.life)
+    def _advance(self, what: RunInput, reason: Both = ("", ""), **facts: Value) -> None:
+        self.run = runs.advance(self.connection, self.run, what, self.now, reason=reason, life=self.life, **facts)
 
     def _set(self, **values: int) -> None:
         """Change the run, in the table and in hand: what is told next speaks of where the run is by then."""

@@ -15,6 +15,7 @@ from server.domain.events import Event, EventType
 from server.domain.judging import Failure, Judging
 from server.domain.marks import MARKS, Mark
 from server.domain.rules import MAX_SERIES, SEEN_BY_STEPS, AlertRule
+from server.domain.wording.events import told
 from server.store import rules as store
 from server.store import standing as standings
 from server.store.rules import StoredState
@@ -35,9 +36,8 @@ def failed(connection: Connection, run_id: str, failure: Failure, now: datetime)
         "rule_id": rule.rule_id,
         "rule_name": rule.name,
         "series": point.series,
-        "title": "Rule failed",
         "severity": Severity.WARNING,
-        "text": f"The rule {rule.name} is judged no more until it is changed: {failure.text}",
+        **told(EventType.RULE_FAILED, rule=rule.name, reason=failure.text),
     }
     record(connection, Event(EventType.RULE_FAILED, now, run_id, point.step, point.segment, said))
 

@@ -14,6 +14,9 @@ from server.domain import runs as domain
 from server.domain.countdowns import AFTER_START, is_behind
 from server.domain.events import Event, EventType
 from server.domain.runs import RunInput
+from server.domain.wording.clauses import clause
+from server.domain.wording.events import told
+from server.domain.wording.words import Both, Value
 from server.services import checkpoints, countdowns, liveness, reports
 from server.services.errors import Invalid, NotFound
 from server.services.recording import record
@@ -37,7 +40,6 @@ MAX_NUMBER = 2**31 - 1
 MAX_LATEST = 100
 
 MAX_REASON = 2_000
-HEARD_AGAIN = "Heard again"
 
 START_FIRST = "send RunStart for this incarnation and rank first"
 
@@ -114,9 +116,8 @@ def _take_up(connection: Connection, run: Run, start: RunStart, now: datetime) -
     said = {**_said(start), "phase": Phase.STARTING.value, "ended_at": None, "state_reason": "", "latest": {}}
     store.update(connection, run.run_id, said | begun)
     run = replace(run, phase=Phase.STARTING, **begun)
-    text = f"Started on {start.host}" if start.host else "Started"
-    again = run.state is not RunState.CREATED
-    advance(connection, replace(run, name=start.name), RunInput.STARTED, now, text=f"{text} again" if again else text)
+    again = None if run.state is RunState.CREATED else ("again", "再次")
+    advance(connection, replace(run, name=start.name), RunInput.STARTED, now, host=start.host or None, again=again)
 
 
 def owned(connection: Connection, run_id: str, owner_token_id: str) -> Run:
@@ -154,11 +155,11 @@ def advance(
     what: RunInput,
     now: datetime,
     *,
-    text: str = "",
-    reason: str = "",
+    reason: Both = ("", ""),
     life: Incarnation | None = None,
+    **facts: Value,
 ) -> Run:
-    """The run after `what`: its state saved, and told where it is worth telling, in the words of `text`.
+    """The run after `what`: its state saved, and told with the `facts` that its words need, where it is worth telling.
 
     `life` is the one that ended, where `what` is the end of one.
     """
@@ -168,11 +169,12 @@ def advance(
         values["heard_at"] = now
     has_moved = outcome.status.state is not run.state
     if has_moved:
-        values |= _entered(run, outcome.status.state, reason, now)
+        values |= _entered(run, outcome.status.state, reason[0], now)
     store.update(connection, run.run_id, values)
     run = replace(run, **values)
     if outcome.event is not None:
-        data = {"name": run.name, "text": text, "reason": reason} | ({} if life is None else {"incarnation": life.incarnation})
+        data = {"name": run.name, **told(outcome.event, {"reason": reason}, **facts)}
+        data |= {} if life is None else {"incarnation": life.incarnation}
         record(connection, Event(outcome.event, now, run.run_id, run.step, run.segment, data))
     if has_moved:
         liveness.look(connection, run, now)
@@ -193,7 +195,7 @@ def _entered(run: Run, state: RunState, reason: str, now: datetime) -> dict[str,
 def heard(connection: Connection, run: Run, now: datetime) -> Run:
     """The run after a message that does not say what it does: a lost one is again what its last heartbeat said."""
     again = RunInput.PAUSED if run.state is RunState.LOST and run.phase is Phase.PAUSED else RunInput.HEARD
-    return advance(connection, run, again, now, text=HEARD_AGAIN)
+    return advance(connection, run, again, now)
 
 
 def revive(connection: Connection, run: Run, life: Incarnation, now: datetime) -> Run:
@@ -207,8 +209,8 @@ def revive(connection: Connection, run: Run, life: Incarnation, now: datetime) -
     if end is None or not domain.was_called_killed(str(end.data.get("reason"))):
         return run
     what = RunInput.LIVES if speaks_for_run else RunInput.EARLIER_LIVES
-    text = "It was not killed: it is heard again" if speaks_for_run else "An earlier process was not killed: it is heard again"
-    return advance(connection, run, what, now, text=text, life=life)
+    who = ("It", "进程") if speaks_for_run else ("An earlier process", "上一个进程")
+    return advance(connection, run, what, now, life=life, who=who)
 
 
 def save_failed(connection: Connection, run: Run, failed: SaveFailed, now: datetime) -> Run:
@@ -217,8 +219,8 @@ def save_failed(connection: Connection, run: Run, failed: SaveFailed, now: datet
     reason = failed.reason[:MAX_REASON]
     failure = {"segment": run.segment, "step": failed.step, "at": now.isoformat(), "reason": reason}
     store.update(connection, run.run_id, {"save_failure": failure})
-    text = f"The checkpoint of step {failed.step} could not be saved: {reason}"
-    data = {"title": "Checkpoint not saved", "severity": severity, "reason": reason, "text": text}
+    words = told(EventType.CHECKPOINT_SAVE_FAILED, {"reason": clause(reason)}, step=str(failed.step), reason=clause(reason))
+    data = {"severity": severity, **words}
     record(connection, Event(EventType.CHECKPOINT_SAVE_FAILED, now, run.run_id, failed.step, run.segment, data))
     return replace(run, save_failure=failure)
 
@@ -249,8 +251,7 @@ def take_heartbeat(connection: Connection, heartbeat: Heartbeat, owner_token_id:
     if is_behind(life.next_seq, life.made_seq) and not is_behind(life.next_seq, made_seq):
         countdowns.take_up(connection, run.run_id, now)
     if leads(connection, life):
-        what, text = (RunInput.PAUSED, "Paused") if heartbeat.phase is Phase.PAUSED else (RunInput.RESUMED, "Goes on")
-        run = advance(connection, run, what, now, text=HEARD_AGAIN if run.state is RunState.LOST else text)
+        run = advance(connection, run, RunInput.PAUSED if heartbeat.phase is Phase.PAUSED else RunInput.RESUMED, now)
         _show(connection, run, heartbeat, now)
     return reply(connection, life, now)
 
@@ -296,8 +297,8 @@ def mark_overdue(connection: Connection, now: datetime) -> int:
     """Call the runs lost that were not heard of by their deadline. Gives how many."""
     overdue = store.overdue(connection, now)
     for run in overdue:
-        silent = f"no word since {run.heard_at:%Y-%m-%d %H:%M:%S} UTC"
-        advance(connection, run, RunInput.SILENT, now, text=silent.capitalize(), reason=silent)
+        since = f"{run.heard_at:%Y-%m-%d %H:%M:%S}"
+        advance(connection, run, RunInput.SILENT, now, reason=clause(f"no word since {since} UTC"), since=since)
     return len(overdue)
 
 

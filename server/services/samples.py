@@ -5,6 +5,8 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from server.domain.events import Event, EventType
+from server.domain.wording.clauses import clause
+from server.domain.wording.events import resumed, told
 from server.services.errors import Invalid
 from server.services.recording import record
 from server.store import samples as store
@@ -48,12 +50,12 @@ def resume_checked(connection: Connection, run_id: str, wire: ResumeChecked, now
     """What the first steps of a segment look like beside the stored curve."""
     findings = [each[:LONGEST_FINDING] for each in wire.findings[:MOST_FINDINGS]]
     severity = Severity.WARNING if findings else Severity.INFO
-    said = "; ".join(findings) if findings else f"goes on as it was ({wire.steps} steps compared)"
+    found = resumed(wire.steps, [clause(each) for each in findings])
     data = {
         "severity": severity.value,
         "from_step": wire.from_step,
         "steps": wire.steps,
         "findings": findings,
-        "text": f"Resumed at step {wire.from_step}: {said}",
+        **told(EventType.RUN_RESUME_CHECKED, step=str(wire.from_step), found=found),
     }
     record(connection, Event(EventType.RUN_RESUME_CHECKED, now, run_id, wire.from_step, wire.segment, data))

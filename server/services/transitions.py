@@ -16,6 +16,9 @@ from server.domain.alerts import Alert, CloseReason
 from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput
 from server.domain.events import Event, EventType
+from server.domain.wording.clauses import clause
+from server.domain.wording.events import command_told, told
+from server.domain.wording.words import Both, by_language
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
 from server.store import countdowns as countdowns_store
@@ -77,10 +80,11 @@ def alert_event(kind: EventType, alert: Alert, step: int | None, now: datetime) 
     return Event(kind, now, alert.run_id, step, alert.segment, data)
 
 
-def start_countdown(connection: Connection, countdown: Countdown, text: str, title: str) -> None:
-    """A countdown begins, and people are told while there is time to say no."""
+def start_countdown(connection: Connection, countdown: Countdown, text: Both, rule: str) -> None:
+    """A countdown begins, and people are told while there is time to say no. `rule` is the rule's title."""
     countdowns_store.add_countdown(connection, countdown)
-    said = {"title": title, "text": text, "severity": Severity.WARNING}
+    what = ("dry run", "演练") if countdown.action.dry_run else ("countdown", "倒计时")
+    said = told(EventType.COUNTDOWN_STARTED, {"text": text}, rule=rule, what=what) | {"severity": Severity.WARNING}
     record(connection, _countdown_event(EventType.COUNTDOWN_STARTED, countdown, countdown.started_at, said))
 
 
@@ -90,7 +94,8 @@ def end_countdown(connection: Connection, countdown: Countdown, what: CountdownI
     ended = replace(countdown, state=after, ended_at=now, outcome=outcome)
     if after is countdown.state or not countdowns_store.end_countdown(connection, ended):
         return countdowns_store.read_countdown(connection, countdown.run_id, countdown.countdown_id) or countdown
-    record(connection, _countdown_event(EventType.COUNTDOWN_ENDED, ended, now, {"outcome": outcome, "text": outcome}))
+    said = by_language(outcome=clause(outcome), text=clause(outcome))
+    record(connection, _countdown_event(EventType.COUNTDOWN_ENDED, ended, now, said))
     return ended
 
 
@@ -166,24 +171,20 @@ def command_event(
 ) -> Event:
     """What is told of a command: which, what became of it, why, by whom and from where."""
     rollback = command.rollback
-    name = command.kind.value.replace("_", " ").capitalize()
-    target = f" to step {rollback.target_step}" if rollback is not None else ""
-    to_value = f" to {command.value:g}" if command.value is not None else ""
+    target = None if rollback is None else rollback.target_step
     data = {
         "command_id": command.command_id,
         "kind": command.kind,
         "state": command.state,
         "before": before,
-        "reason": reason,
         "issued_by": command.issued_by,
         "by": by.name,
         "place": by.place,
         "checkpoint_id": rollback.checkpoint_id if rollback is not None else None,
-        "target_step": rollback.target_step if rollback is not None else None,
+        "target_step": target,
         "new_segment": rollback.new_segment if rollback is not None else None,
         "value": command.value,
-        "title": f"{name} {command.state}",
-        "text": f"{name}{target}{to_value} {command.state}" + (f": {reason}" if reason else ""),
+        **command_told(command.kind, command.state, target, command.value, clause(reason)),
     }
     kind = EventType(f"command.{command.state}")
     return Event(kind, now, command.run_id, command.step, command.segment, data | (details or {}))

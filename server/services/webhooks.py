@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from server.domain import webhooks as domain
 from server.domain.events import Event, EventType
 from server.domain.webhooks import Attempt, DeliveryState, Endpoint
+from server.domain.wording.events import told
 from server.store import webhooks as store
 from server.store.webhooks import Delivery
 from trainer_agent.wire.vocabulary import Severity
@@ -92,11 +93,7 @@ def test(connection: Connection, webhook_id: str, by: str, now: datetime) -> Del
         NotFound: there is no such endpoint.
     """
     endpoint = require(connection, webhook_id)
-    data = {
-        "webhook_id": webhook_id,
-        "text": f"A test of the endpoint {endpoint.name}, asked for by {by}.",
-        "by": by,
-    }
+    data = {"webhook_id": webhook_id, "by": by, **told(EventType.WEBHOOK_TEST, name=endpoint.name, by=by)}
     event_id = record(connection, Event(EventType.WEBHOOK_TEST, now, data=data))
     queued = store.delivery_of(connection, webhook_id, event_id)
     if queued is None:

@@ -27,6 +27,7 @@ BACK = replace(
     action=Action(ActionKind.ROLLBACK, countdown_seconds=30, max_grad_norm=1.0),
 )
 DRY = replace(BACK, action=replace(BACK.action, dry_run=True))
+DRY_OUTCOME = "dry run: it would have rolled back to step 4, nothing was sent"
 STOP = replace(BACK, action=Action(ActionKind.STOP, countdown_seconds=30))
 ANN = Hand("ann", "page")
 
@@ -137,7 +138,7 @@ def test_a_dry_run_counts_down_says_what_would_be_done_and_gives_no_command(conn
         countdowns.run_now(connection, "run", ANN, clock())
     assert run_due(connection, clock) == 1
     assert given(connection) == []
-    assert (outcome(connection)["state"], outcome(connection)["outcome"]) == ("due", "dry run: a rollback would have been done")
+    assert (outcome(connection)["state"], outcome(connection)["outcome"]) == ("due", DRY_OUTCOME)
     assert told(connection, prefix="command.") == []
 
 

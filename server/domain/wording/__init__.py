@@ -1,10 +1,12 @@
-"""What people read of an alert, in English and in Simplified Chinese: the sentence, what was done, what to do next.
+"""What people read, in English and in Simplified Chinese: of an alert the sentence, what was done and what to do next, and of events.
 
 words       how words with places are kept and filled
 sentences   one sentence for each detector; `tests/incidents` fails for a detector that has none
 deeds       what was done
 advice      what to do next
 messages    what a webhook is told of an incident
+events      what it is told of all else
+clauses     reasons that are stored in English alone
 
 All are made of what is stored with the alert, so a message, the page and the API say the same at any later time.
 """

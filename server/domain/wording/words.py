@@ -7,7 +7,7 @@ as they are. What stands in [brackets] is left out where a place in it has nothi
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from .numbers import number, parts, quantity, share
 
@@ -17,7 +17,8 @@ Both = tuple[str, str]
 Value = float | str | Both | None
 
 _BRACKETS: Final = re.compile(r"[\[\]]")
-_PLACE: Final = re.compile(r"\{(\w+):?(\w*)\}")
+PLACE: Final = re.compile(r"\{(\w+):?(\w*)\}")
+"""Its name, and the way in which it is written."""
 _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "en": ("{} h {} min", "{} h", "{} min {} s", "{} min", "{} s"),
     "zh": ("{} 小时 {} 分", "{} 小时", "{} 分 {} 秒", "{} 分钟", "{} 秒"),
@@ -27,7 +28,7 @@ _TIMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def places(text: str) -> set[str]:
     """The names of the places in a text, those in brackets too."""
-    return {found[1] for found in _PLACE.finditer(text)}
+    return {found[1] for found in PLACE.finditer(text)}
 
 
 def fill(text: str, values: Mapping[str, Value], language: str = "en", series: str = "") -> str:
@@ -42,12 +43,18 @@ def fill(text: str, values: Mapping[str, Value], language: str = "en", series: s
     return "".join(said)
 
 
+def by_language(**words: Both) -> dict[str, Any]:
+    """Words by their names as an event holds them: in English plain, in every other language below its name."""
+    en: dict[str, Any] = {name: each[0] for name, each in words.items()}
+    return en | {language: {name: each[at] for name, each in words.items()} for at, language in enumerate(LANGUAGES) if at}
+
+
 @cache
 def _taken_apart(text: str) -> tuple[tuple[frozenset[str], tuple[tuple[str, str, str], ...]], ...]:
     """The stretches of a text: the places that one in brackets needs, and its words, each with the place that follows it."""
     stretches = []
     for at, stretch in enumerate(_BRACKETS.split(text)):
-        cut = [*_PLACE.split(stretch), "", ""]
+        cut = [*PLACE.split(stretch), "", ""]
         needed = frozenset(places(stretch)) if at % 2 else frozenset()
         stretches.append((needed, tuple(zip(cut[::3], cut[1::3], cut[2::3], strict=True))))
     return tuple(stretches)

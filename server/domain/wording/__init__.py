@@ -1,4 +1,4 @@
-"""What people read, in English and in Simplified Chinese: of an alert the sentence, what was done and what to do next, and of events.
+"""What people read, in English and in Simplified Chinese: of an alert the sentence, what was done and what to do; and of events.
 
 words       how words with places are kept and filled
 sentences   one sentence for each detector; `tests/incidents` fails for a detector that has none

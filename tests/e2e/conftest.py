@@ -1,16 +1,16 @@
 """A real server process, a real Chromium and real trainings for the browser tests."""
 
 import json
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import forked
 import httpx2
 import pytest
-from e2e_harness import FLAGS, ROOT, Site, Training, Watched, end, environment, poll
+from e2e_harness import FLAGS, Site, Training, Watched, end, environment, poll
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from dev import chromium
@@ -28,8 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         LOSSGUARD_WEBHOOK_RETRY_SCALE="0.01",
     )
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--ready-file", str(ready_file)]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    server = forked.popen(command, env=variables, out=folder / "server.log")
     try:
         poll("the server", lambda: ready_file.exists() or server.poll() is not None, 60)
         assert server.poll() is None, (folder / "server.log").read_text()
@@ -55,9 +54,7 @@ def start_training(site: Site, parent: Path, name: str = "tiny", **options: obje
     variables = environment(
         LOSSGUARD_URL=site.url, LOSSGUARD_TOKEN=site.agent_token, LOSSGUARD_NAME=name, LOSSGUARD_PROJECT="e2e"
     )
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=variables, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
-    return Training(run_id, folder, process, log)
+    return Training(run_id, folder, forked.popen(command, env=variables, out=log), log)
 
 
 @pytest.fixture

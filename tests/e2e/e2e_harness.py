@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import forked
 import httpx2
 from playwright.sync_api import BrowserContext, ConsoleMessage
 
@@ -23,7 +24,7 @@ def poll(what: str, look: Callable[[], object], seconds: float = 30.0) -> object
     deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(0.1)
     return found
 
 
@@ -32,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)} | more
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: forked.Process) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -62,7 +63,8 @@ class Site:
 
     def command_line(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "server", *arguments]
-        done = subprocess.run(command, env=self.variables, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = forked.run(command, env=self.variables)
+        assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
 
@@ -72,7 +74,7 @@ class Training:
 
     run_id: str
     folder: Path
-    process: subprocess.Popen[bytes]
+    process: forked.Process
     log: Path
 
     def book(self, name: str) -> list[dict]:

@@ -353,7 +353,7 @@ def test_a_training_that_saves_again_does_not_wait_for_a_manifest_on_a_slow_disk
 
     def slow(*args, **kwargs):
         reached.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     monkeypatch.setattr("trainer_agent.on_disk.os.fsync", slow)
     folder = tmp_path / "checkpoint-2"
@@ -365,7 +365,7 @@ def test_a_training_that_saves_again_does_not_wait_for_a_manifest_on_a_slow_disk
     began = time.monotonic()
     inspector.withdraw(folder)
     inspector.submit(Save("run", folder, 2, 2, 0.0))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     go_on.set()
     assert inspector.wait(20)
     inspector.close()

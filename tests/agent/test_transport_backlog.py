@@ -16,7 +16,8 @@ from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import Batch, RunStart
 from trainer_agent.wire.vocabulary import CommandKind, EndReason
 
-LIMIT_SECONDS = 0.5
+LONG_SECONDS = 60.0
+"""What an end is given that does not need it."""
 
 
 @pytest.fixture
@@ -147,8 +148,8 @@ def test_the_end_does_not_wait_for_a_server_that_refuses(make, name, script):
             monitor.log({"train/loss": 1.0}, step)
         server.wait(lambda: server.count("batch" if name == "batches" else "start") > 0)
         began = time.monotonic()
-        monitor.end(EndReason.FINISHED, 50)
-        assert time.monotonic() - began < LIMIT_SECONDS + 0.5  # half a second for a machine that is busy
+        monitor.end(EndReason.FINISHED, 50, timeout_seconds=LONG_SECONDS)
+        assert time.monotonic() - began < LONG_SECONDS / 2
 
 
 def test_the_end_does_not_wait_where_nobody_listens(make):
@@ -157,8 +158,8 @@ def test_the_end_does_not_wait_where_nobody_listens(make):
     monitor = make(url)
     monitor.log({"train/loss": 1.0}, 1)
     began = time.monotonic()
-    monitor.end(EndReason.FINISHED, 1)
-    assert time.monotonic() - began < LIMIT_SECONDS + 0.5
+    monitor.end(EndReason.FINISHED, 1, timeout_seconds=LONG_SECONDS)
+    assert time.monotonic() - began < LONG_SECONDS / 2
 
 
 def test_a_way_to_the_server_that_cannot_be_set_up_leaves_the_spool(make, said, monkeypatch, tmp_path):

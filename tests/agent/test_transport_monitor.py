@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from figures import patience
 from transport_server import CUT, HANG, TAKE_AND_CUT, ScriptedServer, same
 
 from trainer_agent import sender as sender_module
 from trainer_agent.config import Config
 from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.sender import HEARTBEAT_SECONDS
 from trainer_agent.voice import Voice
 from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import Dropped, Report, RunEnded, RunStart, SegmentStarted, Verdict
@@ -141,7 +143,7 @@ def test_a_hanging_server_does_not_hold_up_the_end(make, said):
         server.wait(lambda: server.count("start") == 1)
         began = time.monotonic()
         monitor.end(EndReason.FINISHED, 50)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < patience(5.0)
         assert any("52 records wait" in line and "lossguard sync" in line for line in said)
 
 
@@ -151,8 +153,8 @@ def test_a_refusing_server_does_not_hold_up_the_end(make):
     monitor = make(probe.url)
     steps(monitor, 1, 50)
     began = time.monotonic()
-    monitor.end(EndReason.FINISHED, 50)
-    assert time.monotonic() - began < 1.5
+    monitor.end(EndReason.FINISHED, 50, timeout_seconds=60)
+    assert time.monotonic() - began < 30
 
 
 def test_what_one_process_left_the_next_sends_first(make, monkeypatch):
@@ -236,8 +238,8 @@ def test_a_command_is_received_promptly_reported_and_given_once(make):
         server.wait(lambda: server.count("poll") == 1)
         began = time.monotonic()
         server.push(command(monitor))
-        assert monitor.wait_for_command(5.0).command_id == "c1"
-        assert time.monotonic() - began < 2.0
+        assert monitor.wait_for_command(30.0).command_id == "c1"
+        assert time.monotonic() - began < HEARTBEAT_SECONDS, "it came with a heartbeat"
         server.wait(lambda: [report.state for report in server.only().of(Report)] == [CommandState.DELIVERED])
         assert monitor.take_command() is None
         assert monitor.wait_for_command(0.3) is None

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 
+from figures import patience
 from transport_server import ScriptedServer
 
 from trainer_agent.config import Config
@@ -123,13 +124,13 @@ def test_a_record_is_with_the_kernel_within_100_ms_of_the_call(tmp_path, figure)
     for step in range(1, 21):
         began = time.monotonic()
         monitor.log({"train/loss": 1.0}, step)
-        deadline = began + 5.0
+        deadline = began + 30.0
         while sum(file.stat().st_size for file in monitor.spool.directory.glob("*.seg")) <= size_of(seconds):
             assert time.monotonic() < deadline
             time.sleep(0.001)
         seconds.append((time.monotonic() - began, sum(file.stat().st_size for file in monitor.spool.directory.glob("*.seg"))))
     monitor.end(EndReason.FINISHED, 20)
-    figure("R48", "from log() to the spool's file, median of 20", sorted(seconds)[10][0], at_most=0.1, unit="s")
+    figure("R48", "from log() to the spool's file, median of 20", sorted(seconds)[10][0], at_most=patience(0.1), unit="s")
 
 
 def size_of(seconds):
@@ -181,4 +182,4 @@ def test_destructors_that_run_on_our_own_threads_stall_nothing(tmp_path, figure)
         assert monitor.flush(20.0)
         monitor.end(EndReason.FINISHED, step)
         assert len(server.only().series("train/loss")) == step
-    figure("F16", "longest log() while destructors run on our threads", longest, at_most=1.0, unit="s")
+    figure("F16", "longest log() while destructors run on our threads", longest, at_most=patience(1.0), unit="s")

@@ -9,8 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import httpx2
 import pytest
+from figures import patience
 from typer.testing import CliRunner
 
 from server.__main__ import _prepare, cli
@@ -118,8 +120,8 @@ def ends_at_once_with_an_open_stream(serving):
             assert next(answer.iter_lines()) == "event: hello"
             began = time.monotonic()
             serving.process.send_signal(signal.SIGTERM)
-            assert serving.process.wait(10) in {0, -signal.SIGTERM}
-            assert time.monotonic() - began < 5
+            assert serving.process.wait(60) in {0, -signal.SIGTERM}
+            assert time.monotonic() - began < patience(5)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
@@ -222,15 +224,8 @@ def test_a_database_that_cannot_be_reached_is_told_in_a_sentence_without_its_pas
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     url = f"postgresql://somebody:secret-word@127.0.0.1:{port}/lossguard"
-    done = subprocess.run(
-        [sys.executable, "-m", "server", *command],
-        cwd=ROOT,
-        env=environment(tmp_path / "data", LOSSGUARD_DATABASE_URL=url),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    given = environment(tmp_path / "data", LOSSGUARD_DATABASE_URL=url)
+    done = forked.run([sys.executable, "-m", "server", *command], env=given, seconds=120)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"127.0.0.1:{port}" in done.stderr
     assert "secret-word" not in done.stderr

@@ -4,6 +4,7 @@ import time
 
 import httpx2
 import pytest
+from figures import patience
 from served import JSON, Served, batch, begin, utc_now
 
 from server.services import access
@@ -36,7 +37,7 @@ class Listener:
         finally:
             self.ended.set()
 
-    def wait_for(self, look, seconds=10.0):
+    def wait_for(self, look, seconds=60.0):
         """The first event for which `look` holds."""
         with self._changed:
             assert self._changed.wait_for(lambda: any(look(name, data) for _, name, data in self.events), seconds), self.events
@@ -54,7 +55,7 @@ def test_a_listener_is_told_all_revisions_and_then_those_that_move(served):
         sent = time.monotonic()
     at, changed = listener.wait_for(lambda name, data: name == "changed" and "live" in data["revisions"])
     assert changed["revisions"]["live"] == before + 1
-    assert at - sent < 2
+    assert at - sent < patience(2)
     with served.client("operator") as person:
         assert person.get("/api/runs/live").json()["revision"] == before + 1
         person.post("/api/webhooks", json={"name": "n", "url": "http://127.0.0.1:1/"})
@@ -91,7 +92,7 @@ def test_a_stream_ends_when_the_session_does(served, monkeypatch):
     assert not listener.ended.wait(0.5)
     secret = dict(browser.cookies)[f"lossguard_{served.port}"]
     served.context.database.writer.submit(lambda c: access.sign_out(c, secret))
-    assert listener.ended.wait(5)
+    assert listener.ended.wait(30)
     browser.close()
 
 
@@ -100,7 +101,7 @@ def test_a_listener_that_went_away_is_forgotten(served):
         lines = answer.iter_lines()  # kept: dropping it closes the stream
         next(lines)
         assert len(served.context.bus._subscriptions) >= 1
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while served.context.bus._subscriptions and time.monotonic() < deadline:
         served.context.bus.ring({"x": 1})
         time.sleep(0.05)
@@ -127,10 +128,10 @@ def test_the_server_ends_at_once_with_open_streams_and_long_polls(new_database_u
         polling.start()
         polling.join(0.3)
         began = time.monotonic()
-    assert time.monotonic() - began < 3
-    polling.join(5)
+    assert time.monotonic() - began < 25, "it waited for them"
+    polling.join(30)
     assert statuses == [200]
-    assert all(listener.ended.wait(5) for listener in listeners)
+    assert all(listener.ended.wait(30) for listener in listeners)
     for client in [*clients, agent]:
         client.close()
 

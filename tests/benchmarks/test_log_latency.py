@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from figures import patience
+
 from benchmarks import _bad_servers
 from trainer_agent.config import Config
 from trainer_agent.monitor import Monitor, new_incarnation
@@ -20,7 +22,7 @@ from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import EndReason
 
 CALLS, AT_A_TIME, PAUSE_SECONDS = 20_000, 50, 0.001
-P99_MICROSECONDS, P999_MICROSECONDS, MOST_SECONDS = 100.0, 5000.0, 1.0
+P99_MICROSECONDS, P999_MICROSECONDS, MOST_SECONDS = patience(100.0), patience(5000.0), patience(1.0)
 NAMES = [f"train/series_{index}" for index in range(20)]
 
 
@@ -107,7 +109,7 @@ def test_a_disk_that_never_answers_holds_up_neither_log_nor_the_exit(tmp_path, f
     hold_to_limits(monitor, figure, "F18", "disk stuck")
     began = time.monotonic()
     monitor.end(EndReason.FINISHED, CALLS)
-    figure("F18", "exit with the disk stuck", time.monotonic() - began, at_most=5.0, unit="s")
+    figure("F18", "exit with the disk stuck", time.monotonic() - began, at_most=patience(5.0), unit="s")
     with reading(pipe):
         assert monitor._writer.stop(10)
 

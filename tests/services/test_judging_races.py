@@ -179,4 +179,4 @@ def test_two_servers_that_wait_for_each_other_both_do_what_they_were_asked(serve
     other.end()
     assert (one.error, one.result) == (None, "b")
     assert (other.error, other.result) == (None, "a")
-    assert len(attempts) == 3
+    assert len(attempts) >= 3  # more where the one tried again meets the other once more

@@ -87,7 +87,7 @@ class Log:
         return Recording(run_id, "", tuple(made), {1: SegmentBegun(0)})
 
 
-def read(name: str, text: str) -> Log:
+def read_log(name: str, text: str) -> Log:
     """The log out of its text; `name` is only to say which.
 
     Raises:

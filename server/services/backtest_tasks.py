@@ -11,7 +11,7 @@ from server.domain.backtest import Recording
 from server.domain.backtest_reports import Question, RunReport, in_order, not_judged, report
 from server.domain.backtest_verdicts import Ended, summary
 from server.domain.backtests import Backtest, Request, Result, RunsKind, Selection
-from server.domain.imported_logs import BadLog, read
+from server.domain.imported_logs import BadLog, read_log
 from server.domain.judging import Judging
 from server.domain.rules import AlertRule, Scope
 from server.store import backtest_recordings
@@ -111,7 +111,7 @@ def read_run(connection: Connection, run_id: str, question: Question) -> Read:
 def judge_log(name: str, text: str, number: int, question: Question, now: datetime) -> RunReport:
     """What is said of a log that was brought along. It lies in no project, so no rule's scope leaves it out."""
     try:
-        log = read(name, text)
+        log = read_log(name, text)
     except BadLog as bad:
         return not_judged(str(bad), name=name, log=number)
     if log.points > domain.MOST_POINTS:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from server.domain import backtests as domain
 from server.domain.backtests import Backtest, BacktestState, Request, Result, Selection
-from server.domain.imported_logs import BadLog, read
+from server.domain.imported_logs import BadLog, read_log
 from server.domain.rule_changes import made
 from server.domain.rule_flaws import WrongRuleError
 from server.store import backtest_recordings
@@ -118,7 +118,7 @@ def curve(connection: Connection, backtest_id: str, number: int, series: str) ->
     if not 1 <= number <= len(logs):
         raise NotFound(f"the backtest has no log {number}", f"it has {len(logs)}, numbered from 1")
     try:
-        columns = read(*logs[number - 1]).columns
+        columns = read_log(*logs[number - 1]).columns
     except BadLog as bad:
         raise NotFound(f"nothing of the log can be drawn: {bad}", "correct the log and start again") from None
     if series not in columns:

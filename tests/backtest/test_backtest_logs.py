@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.domain.imported_logs import MAX_COLUMNS, MAX_SERIES, BadLog, read
+from server.domain.imported_logs import MAX_COLUMNS, MAX_SERIES, BadLog, read_log
 from server.domain.spelling import spelled
 from trainer_agent.wire import series
 
@@ -31,7 +31,7 @@ def points(log, name):
 
 
 def test_a_trainer_state_is_read_with_its_nan_and_without_its_summary():
-    log = read("trainer_state.json", json.dumps(TRAINER_STATE, indent=2))
+    log = read_log("trainer_state.json", json.dumps(TRAINER_STATE, indent=2))
     assert points(log, series.LOSS) == [(10, "3.25"), (20, "0.0")]
     assert points(log, series.GRAD_NORM) == [(10, "1.5"), (20, "nan")]
     assert points(log, "eval/loss") == [(20, "2.5")]
@@ -41,16 +41,16 @@ def test_a_trainer_state_is_read_with_its_nan_and_without_its_summary():
 
 def test_json_lines_are_read_with_words_for_what_is_not_finite():
     text = '{"_step": 1, "loss": 2.5, "note": "warm-up"}\n\n{"_step": 2, "loss": "NaN", "train/grad_norm": "-Infinity"}\n'
-    log = read("log.jsonl", text)
+    log = read_log("log.jsonl", text)
     assert points(log, series.LOSS) == [(1, "2.5"), (2, "nan")]
     assert points(log, series.GRAD_NORM) == [(2, "-inf")]
 
 
 def test_a_last_line_that_was_cut_off_is_left_out_and_any_other_is_told():
     whole = '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.25}\n'
-    assert points(read("a", whole + '{"step": 3, "lo'), series.LOSS) == [(1, "2.5"), (2, "2.25")]
+    assert points(read_log("a", whole + '{"step": 3, "lo'), series.LOSS) == [(1, "2.5"), (2, "2.25")]
     with pytest.raises(BadLog, match="line 2: not JSON"):
-        read("a", '{"step": 1, "loss": 2.5}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n')
+        read_log("a", '{"step": 1, "loss": 2.5}\n{"step": 2, "lo\n{"step": 3, "loss": 2}\n')
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -59,7 +59,7 @@ def test_a_csv_is_read_whatever_divides_its_fields(delimiter):
     text += "".join(
         delimiter.join(row.split("|")) + "\r\n" for row in ("1|2.5||65536|noon", "2|nan|1e-4||later", "3|-inf|1e-5|1|later")
     )
-    log = read("a.csv", text)
+    log = read_log("a.csv", text)
     assert points(log, series.LOSS) == [(1, "2.5"), (2, "nan"), (3, "-inf")]
     assert points(log, series.LEARNING_RATE) == [(2, "0.0001"), (3, "1e-05")]
     assert points(log, series.LOSS_SCALE) == [(1, "65536.0"), (3, "1.0")]
@@ -68,7 +68,7 @@ def test_a_csv_is_read_whatever_divides_its_fields(delimiter):
 
 @pytest.mark.parametrize("step", ["Step", "STEP", "Global_Step", "Iteration", "train/Global_Step"])
 def test_the_step_column_of_a_csv_may_be_in_capitals(step):
-    log = read("a.csv", f"{step},loss\n1,2.5\n2,2.25\n")
+    log = read_log("a.csv", f"{step},loss\n1,2.5\n2,2.25\n")
     assert points(log, series.LOSS) == [(1, "2.5"), (2, "2.25")]
     assert list(log.columns) == [series.LOSS]
 
@@ -119,7 +119,7 @@ def test_not_a_number_may_be_spelled_in_any_usual_way(said):
 )
 def test_what_cannot_be_read_is_told_with_its_place(text, says):
     with pytest.raises(BadLog) as told:
-        read("a", text)
+        read_log("a", text)
     assert says in str(told.value)
     assert len(str(told.value)) < 1_000
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_told_with_its_place(text, says):
 @given(st.text(max_size=300), st.sampled_from(["", "step,loss\n", '{"log_history": [', '{"step": 1}\n']))
 def test_no_text_brings_anything_but_a_log_or_a_sentence(text, begin):
     try:
-        found = read("a", begin + text).points
+        found = read_log("a", begin + text).points
     except BadLog as told:
         found = len(str(told))
     assert found
@@ -136,13 +136,13 @@ def test_no_text_brings_anything_but_a_log_or_a_sentence(text, begin):
 def test_a_header_of_very_many_columns_is_refused_and_one_of_many_is_read():
     many = ["step", *(f"c{n}" for n in range(MAX_COLUMNS - 1))]
     row = ["1", "2.5", *[""] * (MAX_COLUMNS - 2)]
-    assert points(read("wide.csv", f"{','.join(many)}\n{','.join(row)}"), "train/c0") == [(1, "2.5")]
+    assert points(read_log("wide.csv", f"{','.join(many)}\n{','.join(row)}"), "train/c0") == [(1, "2.5")]
     with pytest.raises(BadLog, match=f"line 1: {MAX_COLUMNS + 1} columns"):
-        read("wider.csv", ",".join([*many, "more"]))
+        read_log("wider.csv", ",".join([*many, "more"]))
 
 
 def test_values_come_back_bit_for_bit():
     random = Random(7)
     values = [random.choice((random.random() * 10.0 ** random.randint(-300, 300), math.nan, -math.inf)) for _ in range(500)]
     text = "step,loss\n" + "".join(f"{step},{value!r}\n" for step, value in enumerate(values))
-    assert [repr(value) for value in read("a", text).columns[series.LOSS][2]] == [repr(value) for value in values]
+    assert [repr(value) for value in read_log("a", text).columns[series.LOSS][2]] == [repr(value) for value in values]

@@ -9,7 +9,7 @@ from backtest_kit import NOW, rule
 
 from server.domain.backtest_reports import Question, in_order, report
 from server.domain.backtest_verdicts import Ended, LossCurve, Outcome, Verdict, death, departure, outcome, summary
-from server.domain.imported_logs import read
+from server.domain.imported_logs import read_log
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import Severity
 
@@ -123,7 +123,7 @@ def judged(norms, losses=None, question=None, ended=None):
         f"{at},{loss},{norm}\n" for at, (loss, norm) in enumerate(zip(losses, norms, strict=True), 1)
     )
     asked = question or Question((ABOVE,), of_one_rule=True)
-    return report(read("a", text).recording("log-1"), ended or Ended(finished=True), asked, NOW, name="a", log=1)
+    return report(read_log("a", text).recording("log-1"), ended or Ended(finished=True), asked, NOW, name="a", log=1)
 
 
 DEAD = [2.0] * 300 + [NAN] * 40

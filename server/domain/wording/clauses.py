@@ -43,6 +43,28 @@ OF_ENDS: Final[Mapping[str, str]] = {
     "{why}; held for {seconds} s and told nothing": "{why}；等待 {seconds} 秒后没有指令",
     "no word since {time} UTC": "自 {time} UTC 起没有消息",
 }
+OF_ABILITIES: Final[Mapping[str, str]] = {
+    "the script's policy obeys no command": "脚本的策略不执行任何指令",
+    "the script's policy does not obey {kinds}": "脚本的策略不执行：{kinds}",
+    "the callback alone cannot roll back: use guarded_train(trainer) in place of trainer.train()": (
+        "仅有回调不能回滚：请用 guarded_train(trainer) 代替 trainer.train()"
+    ),
+    "rollback under DeepSpeed or FSDP is not supported yet": "尚不支持 DeepSpeed 或 FSDP 下的回滚",
+    "several processes under DeepSpeed or FSDP cannot be told together yet": "尚不能同时指挥 DeepSpeed 或 FSDP 下的多个进程",
+    "save_only_model=True leaves optimizer, scaler and RNG out of the checkpoints": (
+        "save_only_model=True 使检查点不含优化器、缩放器和随机状态"
+    ),
+    "ignore_data_skip=True would start the epoch's data again": "ignore_data_skip=True 会从头读取本轮数据",
+    "the data set is iterable, so its order cannot be changed": "数据集是可迭代的，次序无法改变",
+    "dispatch_batches=True reads the data in one process, and their order cannot be changed": (
+        "dispatch_batches=True 在一个进程里读取数据，次序无法改变"
+    ),
+    "what more can be done with the data is known once the loop has begun": "循环开始后才知道对数据还能做什么",
+    "the script takes its batches itself (run.steps), so what is in them is not known": (
+        "脚本自行取批次（run.steps），其中的内容无从得知"
+    ),
+    "the ranks cannot agree any more: {why}": "各进程无法再协同：{why}",
+}
 OF_CHECKPOINTS: Final[Mapping[str, str]] = {
     "step {step}: {why}": "第 {step} 步：{why}",
     "weights and optimizer finite": "权重和优化器为有限值",
@@ -162,7 +184,7 @@ OF_COUNTDOWNS: Final[Mapping[str, str]] = {
     "{because}; nothing can be done from here: {why}": "{because}；这里做不了什么：{why}",
     "{because} ({why})": "{because}（{why}）",
 }
-CLAUSES: Final[Mapping[str, str]] = {**OF_ENDS, **OF_CHECKPOINTS, **OF_RESUMES, **OF_COMMANDS, **OF_COUNTDOWNS}
+CLAUSES: Final[Mapping[str, str]] = {**OF_ENDS, **OF_ABILITIES, **OF_CHECKPOINTS, **OF_RESUMES, **OF_COMMANDS, **OF_COUNTDOWNS}
 """English, Chinese. The first that fits is taken, so the more special one comes first."""
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from server.domain import countdowns as domain
+from server.domain import wording
 from server.domain.alerts import Alert
 from server.domain.countdowns import BREAKER_RULE_ID, Cause, Decision, PastRollback, Rails
 from server.domain.rules import Action, AlertRule
@@ -60,8 +61,7 @@ def open_breaker(connection: Connection, rule: AlertRule, cause: Alert, decision
     """Call people, with a critical alert: the rule would have acted and must not. Once, until that alert is over: whether now."""
     if any(each.rule_id == BREAKER_RULE_ID for each in alerts_store.open_alerts(connection, cause.run_id)):
         return False
-    seconds = rule.action.countdown_seconds
-    follows = f" The run is stopped in {seconds:g} s unless somebody says no." if decision.kind is CommandKind.STOP else ""
+    seconds = rule.action.countdown_seconds if decision.kind is CommandKind.STOP else None
     called = replace(
         cause,
         alert_id=_breaker_id(cause),
@@ -73,7 +73,7 @@ def open_breaker(connection: Connection, rule: AlertRule, cause: Alert, decision
         firing_at=now,
         incident_id=None,
         again_after=None,
-        text=f"No automatic {rule.action.kind}: {decision.because}.{follows} {cause.text}",
+        text=f"{wording.called(rule.action.kind, decision.because, seconds)} {cause.text}",
     )
     transitions.fire(connection, called, now, is_new=True)
     return True

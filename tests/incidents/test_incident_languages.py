@@ -14,7 +14,7 @@ from server.services import commands, countdowns, webhooks
 from server.services.commands import NewCommand
 from server.store import commands as commands_store
 from server.store import events as events_store
-from trainer_agent.wire.messages import ResumeChecked, RunEnded, SaveFailed
+from trainer_agent.wire.messages import ResumeChecked, RunEnded, SaveFailed, Unable
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, Severity
 
 ROLLBACK = replace(LOSS_HIGH, title="Loss high", action=Action(ActionKind.ROLLBACK, 30.0))
@@ -73,6 +73,16 @@ def test_a_guard_rail_that_limits_a_countdown_is_named_in_the_endpoints_language
         said(scene, "countdown.started")["zh"][1]
         == f"30 秒后停止，除非有人取消（最早征兆之前没有健全的检查点，因此停止）：{ALERT[1]}"
     )
+
+
+def test_the_call_for_a_person_says_why_in_the_endpoints_language(scene):
+    scene.trainer.record(Unable("rollback under DeepSpeed or FSDP is not supported yet", 0.0, 5)).send()
+    in_trouble(scene)
+    scene.later(minutes=2)
+    told = next(body["data"] for _, name, body in scene.sent if name == "zh" and body["type"] == "incident.firing")
+    why = "尚不支持 DeepSpeed 或 FSDP 下的回滚"
+    because = f"该训练不能回滚（{why}），因此停止；这里做不了什么：{why}"
+    assert f"自动处置已停止，需要人来处理。{because}。{ALERT[1]}" in [each["text"] for each in told["alerts"]]
 
 
 def given(scene, kind, **more):

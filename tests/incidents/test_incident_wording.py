@@ -17,7 +17,7 @@ from server.domain.grouping import Saying
 from server.domain.incidents import Incident, IncidentState
 from server.domain.rules import Action, ActionKind
 from server.domain.webhooks import body
-from server.domain.wording import LANGUAGES, Facts, deeds, describe, numbers, sentence, texts
+from server.domain.wording import LANGUAGES, Facts, called, deeds, describe, numbers, sentence, texts
 from server.domain.wording.advice import Situation, advice
 from server.domain.wording.deeds import Deed, DeedKind, Done, deed_of
 from server.domain.wording.messages import Said, data_of
@@ -167,6 +167,11 @@ def test_the_stored_text_is_of_the_series_that_was_judged_not_of_the_pattern():
 def test_the_call_for_a_person_says_so_in_chinese_too():
     halted = an_alert("b", rule_id="automatic-actions", detector="", text="No automatic rollback: ...")
     assert texts(halted)["zh"].startswith("自动处置已停止，需要人来处理。train/grad_norm 为 12.5")
+    broken = "3 automatic rollbacks have not cured this run, and no more than 3 are made"
+    text = f"{called('rollback', broken, 30.0)} text of b"
+    assert text == f"No automatic rollback: {broken}. The run is stopped in 30 s unless somebody says no. text of b"
+    why = "3 次自动回滚没有解决问题，最多 3 次。30 秒后停止训练，除非有人取消。"
+    assert texts(replace(halted, text=text))["zh"].startswith(f"自动处置已停止，需要人来处理。{why}train/grad_norm 为 12.5")
 
 
 ALERT = an_alert("a", Severity.CRITICAL, detector="nonfinite", series="train/loss", onset_step=4977)

@@ -73,6 +73,8 @@ export const api = {
   run: (/** @type {string} */ id) => json("GET", run(id)),
   alerts: async (open = false) => (await json("GET", `/api/alerts?open=${open}&limit=200`)).alerts,
   rules: async () => (await json("GET", "/api/rules")).rules,
+  /** @returns {Promise<import("./clauses.js").Table>} */
+  clauses: () => json("GET", "/api/clauses"),
   detectors: async () => (await json("GET", "/api/detectors")).detectors,
   addRule: (/** @type {any} */ body) => json("POST", "/api/rules", { body }),
   changeRule: (/** @type {string} */ id, /** @type {any} */ body) => json("PUT", rule(id), { body }),

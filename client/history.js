@@ -3,9 +3,9 @@
  *
  * @typedef {import("./reducers.js").Say} Say
  * @typedef {{ id: string, at: string, step: number | null, tone: "c" | "w" | "a" | "s" | "n", icon: string, title: Say, text: Say | string,
- *   alert: any | null, command: any | null, speaks: "sentence" | "author" | "" }} Entry
+ *   alert: any | null, alerts: any[], command: any | null, speaks: "sentence" | "author" | "person" | "" }} Entry
  * `title` has places for the `{title}` of the alert and the `{command}`, and a `{rule}` is by its stored name: these the page fills
- * in its language; `speaks`: what stands below it, where that is the alert's sentence or who gave the command rather than `text`
+ * in its language; `alerts`: those of an entry for several, or the one; `speaks`: what stands below it, where that is the alert's sentence or who gave the command rather than `text`
  */
 
 /** @typedef {Partial<Entry> & { title: Say }} Told */
@@ -15,6 +15,7 @@ const ALERT = /** @type {Record<string, Pick<Entry, "tone" | "icon">>} */ ({
   warning: { tone: "w", icon: "warning" },
   info: { tone: "n", icon: "info" },
 });
+const REWOUND = "history.alert.rewound";
 const VERDICTS = new Set(["sound", "unsound", "corrupt"]);
 const NOTES = new Set(["never_seen", "too_many_series"]); // what a rule is remarked for
 const COMMAND_ENDS = new Set(["succeeded", "failed", "unconfirmed", "rejected", "cancelled", "expired", "superseded"]);
@@ -43,7 +44,19 @@ export function entries(events, alerts) {
     .flatMap((event) => {
       const told = tell(event, known.get(event.data?.alert_id) ?? null);
       return told ? [whole(event, told)] : [];
-    });
+    })
+    .reduce(joined, []);
+}
+
+const AT_ONCE_MS = 1000;
+
+/** Alerts that a rollback ends at one stroke are one entry. @param {Entry[]} listed @param {Entry} entry @returns {Entry[]} */
+function joined(listed, entry) {
+  const last = listed.at(-1),
+    isSame = last && last.title.key.startsWith(REWOUND) && entry.title.key === REWOUND;
+  if (!isSame || Date.parse(entry.at) - Date.parse(last.at) > AT_ONCE_MS) return [...listed, entry];
+  const alerts = [...last.alerts, ...entry.alerts];
+  return [...listed.slice(0, -1), { ...last, alerts, title: { key: `${REWOUND}.many`, values: { count: alerts.length } } }];
 }
 
 /** @param {any} event @param {Told} told @returns {Entry} */
@@ -58,6 +71,7 @@ const whole = (event, told) => ({
   command: null,
   speaks: "",
   ...told,
+  alerts: told.alert ? [told.alert] : [],
 });
 
 /** @param {any} event @param {any | null} alert @returns {Told | null} null: not worth an entry */
@@ -156,7 +170,13 @@ function ofRun(what, data, event) {
 function ofIncident(what, data) {
   const values = { who: data.by ?? data.acknowledged_by ?? "" };
   if (what === "acknowledged")
-    return { tone: "a", icon: "person", title: { key: "history.incident.acknowledged", values }, text: data.note ?? "" };
+    return {
+      tone: "a",
+      icon: "person",
+      title: { key: "history.incident.acknowledged", values },
+      text: data.note ?? "",
+      speaks: "person",
+    };
   if (what === "resolved") return { tone: "s", icon: "finished", title: { key: "history.incident.resolved" } };
   return null; // what fires says it itself
 }
@@ -164,13 +184,19 @@ function ofIncident(what, data) {
 /** @param {string} what @param {any} data @returns {Told | null} */
 function ofHold(what, data) {
   const values = { who: data.by ?? "" };
-  return { tone: "a", icon: "paused", title: { key: `history.hold.${what}`, values }, text: data.reason ?? "" };
+  return { tone: "a", icon: "paused", title: { key: `history.hold.${what}`, values }, text: data.reason ?? "", speaks: "person" };
 }
 
 /** @param {string} what @param {any} data @returns {Told | null} */
 function ofSilence(what, data) {
   const values = { who: data.by ?? data.author ?? "" };
-  return { tone: "n", icon: "silent", title: { key: `history.silence.${what}`, values }, text: data.reason ?? "" };
+  return {
+    tone: "n",
+    icon: "silent",
+    title: { key: `history.silence.${what}`, values },
+    text: data.reason ?? "",
+    speaks: "person",
+  };
 }
 
 /** @param {string} what @param {any} data @param {any} event @returns {Told} */

@@ -3,11 +3,16 @@
  * view draws.
  */
 import { ApiError } from "./api.js";
+import { t } from "./i18n/index.js";
 
 /** @typedef {{ detail: string, fix: string, status?: number, now?: any }} Problem `now`: the run as it is, where the page was stale */
 
+const OURS = new Set([0, 403, 500]); // no answer, no right, a fault: said in the language of the page
+
 /** What the server or the network said no with; anything else is a fault of ours and goes on. @param {unknown} error @returns {Problem} */
 export function problemOf(error) {
+  if (error instanceof ApiError && OURS.has(error.status))
+    return { detail: t(`problem.${error.status}`), fix: t(`problem.${error.status}.fix`), status: error.status };
   if (error instanceof ApiError)
     return { detail: error.detail, fix: error.fix, status: error.status, now: error.problem.run ?? error.problem };
   throw error;

@@ -6,7 +6,7 @@ import { openStream } from "./stream.js";
 import { set, state, subscribe } from "./store.js";
 import { sameView, startRouter } from "./router.js";
 import { badge } from "./reducers.js";
-import { setLanguage, t } from "./i18n/index.js";
+import { lacksClauses, learnClauses, setLanguage, t } from "./i18n/index.js";
 import { alertsView } from "./views/alerts.js";
 import { incidentView } from "./views/incident.js";
 import { rulesView } from "./views/rules.js";
@@ -15,8 +15,9 @@ import { runsView } from "./views/runs.js";
 import { signinView } from "./views/signin.js";
 import { webhooksView } from "./views/webhooks.js";
 import { isDialogOpen } from "./widgets/dialog.js";
-import { delegate, h, isField, patch } from "./widgets/dom.js";
+import { delegate, isField, patch } from "./widgets/dom.js";
 import { keysDialog } from "./widgets/keys.js";
+import { missing } from "./widgets/parts.js";
 import { topBar } from "./widgets/topbar.js";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
@@ -70,23 +71,20 @@ function open(route) {
   if (route.view === "webhooks") return webhooksView(main, shell);
   if (route.view === "signin") return signinView(main, route.code, shell);
   if (route.view === "runs") return runsView(main, shell);
-  patch(main, [
-    h(
-      "div",
-      { class: "card empty" },
-      h("h1", {}, t("missing")),
-      h("p", { class: "soft" }, t("missing.text")),
-      h("a", { class: "btn", href: "/" }, t("nav.runs")),
-    ),
-  ]);
-  return { changed: () => {}, restyle: () => {}, keys: {}, close: () => main.replaceChildren() };
+  const draw = () => patch(main, [missing("missing")]);
+  draw();
+  return { changed: () => {}, restyle: draw, keys: {}, close: () => main.replaceChildren() };
 }
 
-const drawBar = () => patch(bar, topBar(state, at.view));
+const drawBar = () => {
+  patch(bar, topBar(state, at.view));
+  /** @type {HTMLElement} */ (document.querySelector(".skip")).textContent = t("skip");
+};
 
 /** Reads who is signed in and opens the live stream; a 401 has sent us to the sign-in view by then. */
 async function enter() {
   set({ me: await api.me() });
+  void learn();
   closeStream?.();
   closeStream = openStream({
     hint,
@@ -97,6 +95,21 @@ async function enter() {
         (error) => !(error instanceof ApiError && error.status === 401),
       ),
   });
+}
+
+let learning = false;
+/** What the server stores in English is said in Chinese by its own table, which is read once and only by who needs it. */
+async function learn() {
+  if (!state.me || learning || !lacksClauses()) return;
+  learning = true;
+  try {
+    learnClauses(await api.clauses());
+    view?.restyle();
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // then they are read in English
+  } finally {
+    learning = false;
+  }
 }
 
 let asleep = false; // hints that came while the tab was hidden
@@ -165,6 +178,7 @@ function onState(now, changed) {
   if ("language" in changed) setLanguage(now.language);
   drawBar();
   if ("theme" in changed || "language" in changed) view?.restyle();
+  if ("language" in changed) void learn();
 }
 
 setLanguage(state.language);

@@ -1,4 +1,5 @@
 /** The language of the page: one dictionary each, the same keys in both (a test holds them to that). */
+import { translator } from "../clauses.js";
 import en from "./en.js";
 import zh from "./zh.js";
 
@@ -31,8 +32,26 @@ export function t(key, values = {}) {
   return typeof text === "string" ? text.replace(/\{(\w+)\}/g, (place, name) => String(values[name] ?? place)) : key;
 }
 
-/** What a reducer has decided to say: by its key, or as it stands. @param {import("../reducers.js").Say | string} said */
-export const say = (said) => (typeof said === "string" ? said : t(said.key, said.values));
+/** @type {import("../clauses.js").Translator | null} */
+let inChinese = null;
+
+/** The clauses that the server can say in Chinese, once they are there. @param {import("../clauses.js").Table} table */
+export function learnClauses(table) {
+  inChinese = translator(table);
+}
+
+/** Whether clauses are needed and not known yet. */
+export const lacksClauses = () => current === "zh" && inChinese === null;
+
+/** A clause of the server, such as why a checkpoint is unsound, or several; one that is not known stays as it is. @param {string} text */
+export function clause(text) {
+  if (current !== "zh" || inChinese === null) return text;
+  const said = inChinese(text);
+  return said === text && text.includes("; ") ? text.split("; ").map(inChinese).join("\uff1b") : said;
+}
+
+/** What a reducer has decided to say: by its key, or a clause of the server. @param {import("../reducers.js").Say | string} said */
+export const say = (said) => (typeof said === "string" ? clause(said) : t(said.key, said.values));
 
 /** Words for times and durations. @returns {TimeWords} */
 export const timeWords = () => /** @type {any} */ (LANGUAGES[current].words).time;

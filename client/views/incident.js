@@ -8,7 +8,7 @@ import { openAcknowledge } from "../widgets/acknowledge.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { markdown, showMarkdown } from "../widgets/incidentmarkdown.js";
 import { alertItems, answers, checkpointsNear, incidentHead, timelineOf } from "../widgets/incidentparts.js";
-import { copy, problemLine } from "../widgets/parts.js";
+import { copy, missing, problemLine } from "../widgets/parts.js";
 import { seriesTable } from "../widgets/seriestable.js";
 import { openSilence } from "../widgets/silence.js";
 import { state } from "../store.js";
@@ -53,7 +53,8 @@ export function incidentView(host, which, shell) {
       ),
   });
   const draw = () => {
-    patch(top, [problemLine(problem), incident && incidentHead(incident, run, new Date()), incident && answers(incident)]);
+    if (!incident && problem?.status === 404) patch(top, [missing("missing.incident")]);
+    else patch(top, [problemLine(problem), incident && incidentHead(incident, run, new Date()), incident && answers(incident)]);
     if (!incident || !run) return;
     patch(
       below,
@@ -69,11 +70,7 @@ export function incidentView(host, which, shell) {
   const tell = () => {
     const open = isOpen(incident),
       name = t("incident.short", { number: incident.number });
-    shell.title(
-      `${name} \u00b7 ${incident.run_name}`,
-      openAlerts(incident),
-      open && incident.severity === "critical",
-    );
+    shell.title(`${name} \u00b7 ${incident.run_name}`, openAlerts(incident), open && incident.severity === "critical");
     const words = `${name}: ${t(`incident.state.${incident.state}`)}`;
     if (words !== said) shell.speak((said = words));
   };

@@ -19,7 +19,7 @@ import { figures } from "../widgets/figures.js";
 import { createGiver } from "../widgets/giving.js";
 import { holdLine, openHold } from "../widgets/hold.js";
 import { createLedger } from "../widgets/ledger.js";
-import { problemLine, section } from "../widgets/parts.js";
+import { missing, problemLine, section } from "../widgets/parts.js";
 import { askCancel, chartControls, crumbs, dropped } from "../widgets/runparts.js";
 import { segmentTable } from "../widgets/segmentlist.js";
 import { seriesTable } from "../widgets/seriestable.js";
@@ -72,12 +72,18 @@ export function runView(host, id, shell, steps = null) {
   const ledger = createLedger(samples, id);
   const lifeline = createLifeline(lifeHost, { look: (from, to) => setLook({ kind: "fixed", from, to }) });
 
-  const drawTop = () => patch(top, [problemLine(problem), run && crumbs(run), run && band(run, left(), new Date())]);
+  const drawTop = () => {
+    life.hidden = !run;
+    if (!run && problem?.status === 404) patch(top, [missing("missing.run")]);
+    else patch(top, [problemLine(problem), run && crumbs(run), run && band(run, left(), new Date())]);
+  };
   const drawLife = () => {
     if (!run) return;
     const step = run.step ?? 0,
       target =
-        (run.countdown?.dry_run ? null : run.countdown?.target_step) ?? (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ?? null;
+        (run.countdown?.dry_run ? null : run.countdown?.target_step) ??
+        (run.command?.kind === "rollback" ? run.command.rollback?.target_step : null) ??
+        null;
     const total = Math.max(run.total_steps ?? 0, step, ...run.checkpoints.map((/** @type {any} */ c) => c.step), 1);
     lifeline.show({
       total,

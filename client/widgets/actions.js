@@ -5,7 +5,7 @@
 import { clipping, mayCommand, offered, rateFactor, reasons } from "../commands.js";
 import { norm, number } from "../format.js";
 import { ENDED } from "../reducers.js";
-import { t } from "../i18n/index.js";
+import { clause, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { holdButton } from "./hold.js";
 import { glyph, icon } from "./icons.js";
@@ -108,7 +108,7 @@ function whys(off, of, all, id, said = []) {
 
 /** @param {import("../reducers.js").Say | string} why */
 function wording(why) {
-  if (typeof why === "string") return why;
+  if (typeof why === "string") return clause(why);
   const { state, what } = why.values ?? {};
   return t(why.key, {
     ...why.values,

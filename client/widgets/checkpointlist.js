@@ -1,7 +1,7 @@
 /** The checkpoints of a run: verdict and reason, what each holds, why it is kept; and why the last save came to nothing. */
 import { size } from "../format.js";
 import { standing } from "../checkpoints.js";
-import { t } from "../i18n/index.js";
+import { clause, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { table, th, verdict, when } from "./parts.js";
@@ -19,7 +19,7 @@ export function checkpointList(run) {
           "span",
           {},
           h("b", { class: "strong" }, t("checkpoints.save_failed", { step: failed.step })),
-          ` ${failed.reason}`,
+          ` ${clause(failed.reason)}`,
           " \u00b7 ",
           when(failed.at, { seconds: true }),
         ),
@@ -37,12 +37,7 @@ function listing(run) {
   return [
     kept.length > 0 && h("div", { "data-key": "kept" }, rows(run, kept, t("checkpoints"))),
     deleted.length > 0 &&
-      h(
-        "details",
-        { class: "folded", "data-key": "deleted" },
-        h("summary", {}, count),
-        rows(run, deleted, count),
-      ),
+      h("details", { class: "folded", "data-key": "deleted" }, h("summary", {}, count), rows(run, deleted, count)),
   ];
 }
 
@@ -78,7 +73,7 @@ const row = (c, stands) =>
     h(
       "td",
       { class: "wrap" },
-      c.reason,
+      clause(c.reason),
       c.superseded && h("span", { class: "quiet" }, ` \u00b7 ${t("checkpoints.superseded")}`),
       holds(c),
     ),

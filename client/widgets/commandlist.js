@@ -2,7 +2,7 @@
 import { commandSteps, stageKey } from "../commands.js";
 import { norm, number } from "../format.js";
 import { withoutWhat } from "../rollbacks.js";
-import { t } from "../i18n/index.js";
+import { clause, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { by, commandName, when } from "./parts.js";
 
@@ -34,7 +34,7 @@ export function commandList(run) {
           " ",
           h("span", { class: `badge ${TONES[c.state] ?? "mute"}` }, t(`command.state.${c.state}`)),
           h("p", { class: "soft" }, about(c, run)),
-          c.outcome && h("p", { class: ["failed", "rejected"].includes(c.state) ? "crit" : "quiet" }, c.outcome),
+          c.outcome && h("p", { class: ["failed", "rejected"].includes(c.state) ? "crit" : "quiet" }, clause(c.outcome)),
         ),
         progress(c),
       ),

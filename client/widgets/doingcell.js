@@ -2,7 +2,7 @@
 import { countdown as digits, moment } from "../format.js";
 import { doing } from "../commands.js";
 import { phaseNow } from "../reducers.js";
-import { ruleName, t, timeWords } from "../i18n/index.js";
+import { clause, ruleName, t, timeWords } from "../i18n/index.js";
 import { progress } from "./commandlist.js";
 import { h } from "./dom.js";
 import { by, commandName, dots, meter, when } from "./parts.js";
@@ -82,7 +82,7 @@ function doingText(run, state, now) {
       held,
       state.event.data.dry_run && state.event.data.state === "due"
         ? t(`band.dry_run.${state.event.data.kind}`, { step: state.event.data.target_step ?? "" })
-        : t("band.called_off", { said: state.event.data.outcome }),
+        : t("band.called_off", { said: clause(state.event.data.outcome ?? "") }),
       moment(new Date(state.event.at), now, { words: timeWords() }),
     ]);
   if (!command) return held || t("band.none_yet");

@@ -4,7 +4,7 @@ import { ENDED, health } from "../reducers.js";
 import { wantsPerson } from "../incidents.js";
 import { incidentPath } from "../router.js";
 import { resumeTrouble } from "../segments.js";
-import { alertTitle, t, timeWords } from "../i18n/index.js";
+import { alertTitle, clause, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { dots, incidentStanding } from "./parts.js";
@@ -72,7 +72,7 @@ export function healthCell(run, now) {
 
 /** @param {any} run @param {string[]} findings */
 const resumed = (run, findings) =>
-  t("band.resumed", { step: run.segments.at(-1)?.from_step ?? "", findings: findings.join(t("order.and")) });
+  t("band.resumed", { step: run.segments.at(-1)?.from_step ?? "", findings: findings.map(clause).join(t("order.and")) });
 
 /** @param {string} at @param {Date} now */
 const ago = (at, now) => {

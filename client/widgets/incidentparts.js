@@ -3,7 +3,7 @@ import { alertsOf, checkpointsAround, firedAt, isOpen, spanOf, speakerOf } from 
 import { duration } from "../format.js";
 import { entries } from "../history.js";
 import { runPath, stepsPath } from "../router.js";
-import { alertTitle, inLanguage, ruleName, say, sentence, t, timeWords } from "../i18n/index.js";
+import { alertTitle, clause, inLanguage, ruleName, say, sentence, t, timeWords } from "../i18n/index.js";
 import { alertSteps, alertWords, figures, titleBadge } from "./alertlist.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
@@ -154,7 +154,7 @@ export function checkpointsNear(incident, run) {
               h(
                 "td",
                 { class: "wrap soft" },
-                c.reason,
+                clause(c.reason),
                 run.ended_at === null &&
                   run.proposal?.target === c.checkpoint_id &&
                   h("span", { class: "badge busy proposed" }, t("kept.proposed")),
@@ -207,7 +207,7 @@ const entry = (e, run) => {
 const named = (values) => (values?.rule === undefined ? values : { ...values, rule: ruleName(String(values.rule)) });
 
 /** @param {import("../reducers.js").Say | string} text */
-const inWords = (text) => (typeof text === "string" ? text : say({ ...text, values: named(text.values) }));
+const inWords = (text) => say(typeof text === "string" ? text : { ...text, values: named(text.values) });
 
 /** An entry in the language of the page. @param {import("../history.js").Entry} e @param {any | null} run */
 export function entryWords(e, run) {
@@ -218,6 +218,14 @@ export function entryWords(e, run) {
     span: duration(Number(e.title.values?.seconds ?? 0), timeWords()),
   };
   const text =
-    e.speaks === "sentence" ? sentence(e.alert) : e.speaks === "author" ? by(e.command, run ?? { alerts: [] }) : inWords(e.text);
+    e.alerts.length > 1
+      ? e.alerts.map(alertTitle).join(t("order.and"))
+      : e.speaks === "sentence"
+        ? sentence(e.alert)
+        : e.speaks === "author"
+          ? by(e.command, run ?? { alerts: [] })
+          : e.speaks === "person"
+            ? String(e.text)
+            : inWords(e.text);
   return { title: t(e.title.key, values), text };
 }

@@ -123,6 +123,16 @@ export const problemLine = (problem) =>
     h("span", {}, problem.detail, problem.fix && h("span", {}, between(problem.detail), problem.fix)),
   );
 
+/** What an address names is not there. @param {string} title a dictionary key */
+export const missing = (title) =>
+  h(
+    "div",
+    { class: "card empty", "data-key": "missing" },
+    h("h1", {}, t(title)),
+    h("p", { class: "soft" }, t("missing.text")),
+    h("div", { class: "bar" }, h("a", { class: "btn", href: "/" }, t("nav.runs"))),
+  );
+
 /** A heading with its card of content. @param {string} id @param {string} title @param {import("./dom.js").Child | import("./dom.js").Child[]} beside @param {...import("./dom.js").Child} content */
 export const section = (id, title, beside, ...content) =>
   h("section", { class: "section", id, "data-key": id }, h("header", {}, h("h2", {}, title), beside), ...content);

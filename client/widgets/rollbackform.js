@@ -2,7 +2,7 @@
 import { clipping, rateFactor } from "../commands.js";
 import { norm, number } from "../format.js";
 import { FACTORS, choices, modes, positive } from "../rollbacks.js";
-import { t } from "../i18n/index.js";
+import { clause, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { reasonField } from "./order.js";
 import { verdict, when } from "./parts.js";
@@ -36,7 +36,7 @@ function choice(c, chosen) {
     }),
     h("span", { class: "step" }, c.step),
     verdict(c.state),
-    h("span", { class: "reason soft" }, c.reason),
+    h("span", { class: "reason soft" }, clause(c.reason ?? "")),
     h(
       "span",
       { class: "quiet nowrap" },
@@ -60,7 +60,7 @@ export function dataPick(run, chosen, step) {
           { class: enabled ? "opt" : "opt off", "data-key": mode },
           h("input", { type: "radio", name: "data", value: mode, checked: mode === chosen.data, disabled: !enabled }),
           h("b", {}, t(`rollback.${mode}`)),
-          h("p", {}, enabled ? about(mode, run) : why || t("rollback.data.off")),
+          h("p", {}, enabled ? about(mode, run) : clause(why) || t("rollback.data.off")),
         ),
       ),
     ),

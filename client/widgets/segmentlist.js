@@ -1,6 +1,6 @@
 /** The segments of a run: where each began and why, what is different since, and what its resume check found. */
 import { differences, documents, resumeChecks } from "../segments.js";
-import { say, t } from "../i18n/index.js";
+import { clause, say, t } from "../i18n/index.js";
 import { h } from "./dom.js";
 import { glyph } from "./icons.js";
 import { table, th, when } from "./parts.js";
@@ -51,5 +51,5 @@ function changed(run, segment) {
 function checked(findings) {
   if (!findings) return h("span", { class: "quiet" }, "\u2013");
   if (findings.length === 0) return h("span", { class: "good" }, glyph("finished"), " ", t("resume.same"));
-  return h("span", { class: "warn" }, glyph("warning"), " ", findings.join(t("order.and")));
+  return h("span", { class: "warn" }, glyph("warning"), " ", findings.map(clause).join(t("order.and")));
 }

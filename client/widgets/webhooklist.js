@@ -1,6 +1,6 @@
 /** Parts of the webhooks page: the form, the endpoints, what was sent to one, its secret and its end. */
 import { duration } from "../format.js";
-import { LANGUAGES, language, t, timeWords } from "../i18n/index.js";
+import { LANGUAGES, alertTitle, language, t, timeWords } from "../i18n/index.js";
 import { runPath } from "../router.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
@@ -158,7 +158,7 @@ export function listing(hooks, shown) {
         th(""),
       ],
       rows,
-      "wide",
+      "wide hooks",
     ),
   );
 }
@@ -185,20 +185,14 @@ export function log(hook, deliveries, names) {
     h(
       "tr",
       { "data-key": d.delivery_id },
-      h("td", {}, d.event_type),
+      h("td", {}, d.title && h("b", { class: "strong" }, alertTitle(d)), h("span", { class: "quiet ids" }, d.event_type)),
       h("td", {}, d.run_id === null ? "\u2013" : h("a", { href: runPath(d.run_id) }, names.get(d.run_id) ?? d.run_id)),
       h("td", {}, outcome(d)),
       h("td", { class: "num" }, d.attempts.length),
       h("td", { class: "num" }, duration(d.attempts.at(-1)?.seconds, timeWords())),
       h("td", { class: "quiet nowrap" }, when(d.created_at, { seconds: true })),
-      h(
-        "td",
-        { class: "text" },
-        d.attempts.map((/** @type {any} */ a) =>
-          h("span", { class: "try" }, `${a.number}. `, when(a.at, { seconds: true }), ` ${a.status ?? a.error ?? ""}`),
-        ),
-      ),
-      h("td", { class: "mono quiet" }, d.delivery_id),
+      h("td", {}, tries(d.attempts)),
+      h("td", { class: "mono quiet id" }, d.delivery_id),
     ),
   );
   return h(
@@ -220,9 +214,26 @@ export function log(hook, deliveries, names) {
             th("webhook-id"),
           ],
           rows,
-          "wide prose",
+          "wide prose deliveries",
         ),
   );
+}
+
+/** The last attempt; those before it fold away, for they mostly say the same. @param {any[]} attempts */
+function tries(attempts) {
+  const line = (/** @type {any} */ a) =>
+    h("span", { class: "try" }, `${a.number}. `, when(a.at, { seconds: true }), ` ${a.status ?? a.error ?? ""}`);
+  const [last, ...before] = [...attempts].reverse();
+  return [
+    last && line(last),
+    before.length > 0 &&
+      h(
+        "details",
+        { class: "holds", "data-key": "before" },
+        h("summary", {}, t("delivery.before", { count: before.length })),
+        before.map(line),
+      ),
+  ];
 }
 
 /** The one moment a secret is seen. @param {any} hook */

@@ -69,8 +69,12 @@ register_url_convertor("page", _NotTheApi())
 
 @router.get("/{path:page}")
 def client_file(path: str, request: Request) -> Response:
-    """A file of the page."""
+    """A file of the page. Who looks at a wrong address with a browser gets the page, which says so."""
     file = _files().get(path) or _files_now().get(path)
+    if file is None and "text/html" in request.headers.get("accept", ""):
+        answer = _file(request, CLIENT / "index.html")
+        answer.status_code = 404
+        return answer
     if file is None:
         raise Problem(404, "there is no such page", "check the address")
     return _file(request, file)

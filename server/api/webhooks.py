@@ -67,6 +67,7 @@ class DeliveryOut(BaseModel):
     delivery_id: str
     webhook_id: str
     event_type: str
+    title: str
     run_id: str | None
     state: str
     created_at: datetime
@@ -118,6 +119,7 @@ def delivery_out(delivery: Delivery) -> DeliveryOut:
         delivery_id=delivery.delivery_id,
         webhook_id=delivery.webhook_id,
         event_type=delivery.event_type,
+        title=str(delivery.body["data"]["title"]),
         run_id=delivery.run_id,
         state=delivery.status.state.value,
         created_at=delivery.created_at,

@@ -46,6 +46,7 @@ DOORS = {
     "PUT /api/rules/{rule_id}": "people",
     "DELETE /api/rules/{rule_id}": "people",
     "POST /api/rules/{rule_id}/reset": "people",
+    "GET /api/clauses": "people",
     "GET /api/detectors": "people",
     "POST /api/backtests": "people",
     "GET /api/backtests": "people",

@@ -72,6 +72,8 @@ def test_a_nan_loss_pages_the_receiver_with_the_name_of_the_number(served):
         assert (told["data"]["value"], told["data"]["step"], told["data"]["severity"]) == ("NaN", 2, "critical")
         assert (told["data"]["run_name"], told["data"]["project"]) == ("name of paged", "project")
         assert told["data"]["rule"] == "Loss is not finite"
+        (delivery,) = person.get(f"/api/webhooks/{hook['webhook_id']}/deliveries").json()["deliveries"]
+        assert delivery["title"] == told["data"]["title"]
         person.delete(f"/api/webhooks/{hook['webhook_id']}")
 
 

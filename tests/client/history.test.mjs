@@ -26,6 +26,20 @@ test("an alert speaks with its own sentence and in its severity's mark; one on t
   assert.deepEqual([one("alert.resolved", { alert_id: "a" }).tone, one("alert.rewound", { alert_id: "a" }).tone], ["s", "n"]);
 });
 
+test("alerts that a rollback ends at one stroke are one entry, and others stay by themselves", () => {
+  const rewound = (alert_id, at) => ({ ...event("alert.rewound", { alert_id, title: alert_id }), at });
+  const [now, then] = ["2026-04-02T19:04:49.100Z", "2026-04-02T19:09:00Z"];
+  const listed = told(rewound("a", now), rewound("b", "2026-04-02T19:04:49.900Z"), rewound("c", then));
+  assert.deepEqual(
+    listed.map((e) => [e.title.key, e.alerts.map((a) => a.title)]),
+    [
+      ["history.alert.rewound.many", ["Loss is NaN", "b"]],
+      ["history.alert.rewound", ["c"]],
+    ],
+  );
+  assert.equal(listed[0].title.values.count, 2);
+});
+
 test("of a checkpoint its verdict is told, not each step of its writing", () => {
   const sick = one("checkpoint.changed", { state: "unsound", reason: "saved 42 steps after the first sign" }, { step: 5000 });
   assert.deepEqual(
@@ -110,7 +124,10 @@ test("what a rule is remarked for and why it failed have titles of their own", (
   const unseen = said("rule.noted");
   assert.deepEqual([unseen.title.key, unseen.text.key], ["history.rule.never_seen", "history.rule.never_seen.text"]);
   assert.deepEqual(unseen.text.values, { rule: "Mine", series: "a/b", step: 200 });
-  assert.deepEqual([said("rule.noted", { what: "else" }).title.key, said("rule.noted", { what: "else" }).text], ["history.rule.noted", "said"]);
+  assert.deepEqual(
+    [said("rule.noted", { what: "else" }).title.key, said("rule.noted", { what: "else" }).text],
+    ["history.rule.noted", "said"],
+  );
   const failed = said("rule.failed");
   assert.deepEqual([failed.tone, failed.title.key, failed.text], ["w", "history.rule.failed", "said"]);
 });

@@ -2,12 +2,14 @@
 
 import json
 import threading
+import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
 import pytest
 from e2e_harness import poll
 from playwright.sync_api import expect
+from spoken_agent import SpokenAgent
 from standardwebhooks.webhooks import Webhook
 
 from trainer_agent.wire import codec
@@ -72,6 +74,7 @@ def test_an_endpoint_is_added_tested_and_its_delivery_is_shown(site, page, recei
     assert Webhook(secret).verify(body, headers)["type"] == "webhook.test"
     assert json.loads(body)["type"] == "webhook.test"
     log = page.locator("section[data-key=log]")
+    expect(log).to_contain_text("Test message")
     expect(log).to_contain_text("webhook.test")
     expect(log).to_contain_text("204")
     expect(log).to_contain_text(headers["webhook-id"])
@@ -133,3 +136,27 @@ def test_a_project_with_a_hostile_long_name_is_text_and_pushes_no_column_out_of_
     fits = "row => { const frame = row.closest('.scroll'); return frame.scrollWidth <= frame.clientWidth }"
     assert page.locator("tr[data-id=hostile-name]").evaluate(fits)
     assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize("address", ["/nowhere", "/runs/no-such-run", "/runs/no-such-run/incidents/none"])
+def test_a_wrong_address_says_so_and_leads_back(page, watched, address):
+    watched.refusals = {404}
+    page.goto(address)
+    expect(page.locator("main [data-key=missing] h1")).to_contain_text("No such")
+    page.locator("main [data-key=missing] a").click()
+    expect(page.locator("main .filters")).to_be_visible()
+
+
+def test_what_the_server_stores_in_english_is_said_in_chinese(site, page):
+    agent = SpokenAgent(site, f"said-{uuid.uuid4().hex[:8]}")
+    agent.walk(20)
+    agent.save("c20")
+    page.goto(f"/runs/{agent.run_id}")
+    row = page.locator("tr[data-id=c20]")
+    expect(row).to_contain_text("weights and optimizer finite, scaler present")
+    page.locator(".topbar > button[data-act=language]").click()
+    expect(row).to_contain_text("权重和优化器为有限值，含缩放器")
+    page.reload()  # also where the page begins in Chinese
+    expect(row).to_contain_text("权重和优化器为有限值，含缩放器")
+    page.locator(".topbar > button[data-act=language]").click()
+    expect(row).to_contain_text("weights and optimizer finite, scaler present")

@@ -126,6 +126,7 @@ export default {
   "webhooks.language": "Language",
   "history.alert.firing": "{title}",
   "history.alert.resolved": "{title}: resolved",
+  "history.alert.rewound.many": "{count} alerts: resolved by the rollback",
   "history.alert.rewound": "{title}: resolved by the rollback",
   "history.checkpoint.sound": "Checkpoint {step} is sound",
   "history.checkpoint.unsound": "Checkpoint {step} is unsound",

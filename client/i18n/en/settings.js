@@ -24,6 +24,7 @@ export default {
   "delivery.took": "Took",
   "delivery.when": "When",
   "delivery.attempts": "Attempts",
+  "delivery.before": "{count} before",
   "delivery.waiting": "waiting",
   "delivery.again": "{status}, again in {span}",
   signin: "Sign in",

@@ -125,6 +125,7 @@ export default {
   "webhooks.language": "语言",
   "history.alert.firing": "{title}",
   "history.alert.resolved": "{title}：已解除",
+  "history.alert.rewound.many": "{count} 条告警：随回滚解除",
   "history.alert.rewound": "{title}：随回滚解除",
   "history.checkpoint.sound": "检查点 {step} 健全",
   "history.checkpoint.unsound": "检查点 {step} 不健全",

@@ -23,6 +23,7 @@ export default {
   "delivery.took": "用时",
   "delivery.when": "时间",
   "delivery.attempts": "各次尝试",
+  "delivery.before": "此前 {count} 次",
   "delivery.waiting": "等待中",
   "delivery.again": "{status}，{span}后重试",
   signin: "登录",

@@ -1,0 +1,43 @@
+import { test } from "node:test";
+import assert from "node:assert/strict";
+import { translator } from "../../client/clauses.js";
+
+const translate = translator({
+  clauses: {
+    killed: "被强制终止",
+    "saved {count} steps after the first sign ({step})": "保存于最早征兆（{step}）之后 {count} 步",
+    "holds no {parts}, so a rollback would not be exact": "缺少{parts}，回滚不会精确",
+    "{who} gave the command {kind}": "{who} 发出了“{kind}”指令",
+    "not done: {why}": "没有执行：{why}",
+    "{because} ({why})": "{because}（{why}）",
+  },
+  words: { stop: "停止", optimizer: "优化器", scaler: "缩放器" },
+});
+
+test("a clause is said with what fills its places, and within another clause too", () => {
+  assert.equal(translate("saved 42 steps after the first sign (4958)"), "保存于最早征兆（4958）之后 42 步");
+  assert.equal(
+    translate("holds no optimizer and no scaler, so a rollback would not be exact"),
+    "缺少优化器和缩放器，回滚不会精确",
+  );
+  assert.equal(translate("not done: killed"), "没有执行：被强制终止");
+  assert.equal(translate("mlops gave the command stop"), "mlops 发出了“停止”指令");
+  assert.equal(translate("killed (no space left: 1 GB)"), "被强制终止（no space left: 1 GB）");
+});
+
+test("what is no clause stays as it is, also where it only looks like one", () => {
+  for (const text of [
+    "",
+    "no space left: 1 GB",
+    "it is killed",
+    "mlops gave the command dance",
+    "holds no sway, so a rollback would not be exact",
+  ])
+    assert.equal(translate(text), text);
+  assert.equal(translate("CUDA error (unspecified)"), "CUDA error (unspecified)", "its beginning would have to be a clause");
+  assert.equal(translate(`not done: ${"x".repeat(600)}`).startsWith("not done"), true);
+});
+
+test("a value is text, whatever it holds", () => {
+  assert.equal(translate("$& {kind} gave the command stop"), "$& {kind} 发出了“停止”指令");
+});

@@ -105,6 +105,20 @@ export const shownState = (run) => (run.stalled && run.state === "running" ? "st
 /** Whether a person should look at the run now. @param {any} run */
 export const needsYou = (run) => !ENDED.has(run.state) && (Boolean(run.countdown) || grade(run) !== "");
 
+/**
+ * The runs that want somebody, the most urgent first: what will be done by itself, soonest; then what nobody has taken on; then the
+ * rest; of each the gravest.
+ * @param {any[]} runs RunSummaries @param {any[]} incidents the open ones
+ * @returns {any[]}
+ */
+export function byUrgency(runs, incidents) {
+  const taken = new Set(incidents.filter((i) => i.state === "acknowledged").map((i) => i.run_id));
+  const acts = (/** @type {any} */ run) => Boolean(run.countdown && !run.countdown.dry_run);
+  const rank = (/** @type {any} */ run) => (acts(run) ? 0 : (taken.has(run.run_id) ? 3 : 1) + Number(grade(run) !== "crit"));
+  const left = (/** @type {any} */ run) => (acts(run) ? run.countdown.remaining_seconds : 0);
+  return runs.filter(needsYou).sort((a, b) => rank(a) - rank(b) || left(a) - left(b));
+}
+
 export const FILTERS = /** @type {const} */ (["all", "needs", "running", "ended"]);
 
 /**

@@ -3,7 +3,7 @@
  * Pure. Every chart of a run and its lifeline draw the same marks.
  *
  * @typedef {{ from: number, firing: number | null, to: number | null, kind: "crit" | "warn" | "mute", title: string, series: string, limit: number | null, open: boolean, trial: boolean }} Band
- * @typedef {{ step: number, cause: "restart" | "rollback", segment: number }} Line
+ * @typedef {{ step: number, cause: "restart" | "rollback", segment: number, superseded?: boolean }} Line `superseded`: a later segment began before it
  * @typedef {{ step: number, state: string, id: string, superseded: boolean }} Mark
  * @typedef {{ bands: Band[], lines: Line[], checkpoints: Mark[], superseded: [number, number][] }} Timeline
  */
@@ -23,13 +23,14 @@ export function timeline(run) {
 
 /**
  * Alert bands, quietest first so that the gravest is drawn on top. An alert that a rollback rewound is kept, without its colour; one
- * of a rule on trial never has any.
+ * of a rule on trial never has any. What is told of a run as a whole and concerns nobody, such as its end, is no stretch of a curve.
  * @param {any} run
  * @returns {Band[]}
  */
 function bands(run) {
   const rank = { mute: 0, warn: 1, crit: 2 };
   return (run.alerts ?? [])
+    .filter((/** @type {any} */ a) => !(a.severity === "info" && a.series.startsWith("run/")))
     .map((/** @type {any} */ a) => ({
       from: a.onset_step,
       firing: a.firing_step,
@@ -56,11 +57,13 @@ function endOf(alert, segments) {
   return alert.resolved_step ?? (alert.closed_because === "recovered" || left === null ? started : Math.max(left, started));
 }
 
-/** @param {any} run @returns {Line[]} */
+/** A restart on a stretch that was left since is not one of the curve that counts. @param {any} run @returns {Line[]} */
 function lines(run) {
-  return (run.segments ?? [])
-    .filter((/** @type {any} */ s) => s.cause !== "start")
-    .map((/** @type {any} */ s) => ({ step: s.from_step, cause: s.cause, segment: s.segment }));
+  /** @type {any[]} */ const segments = run.segments ?? [];
+  const isLeft = (/** @type {any} */ s) => segments.some((later) => later.segment > s.segment && later.from_step < s.from_step);
+  return segments
+    .filter((s) => s.cause !== "start")
+    .map((s) => ({ step: s.from_step, cause: s.cause, segment: s.segment, superseded: isLeft(s) }));
 }
 
 /** Superseded ones first: where a step was saved twice, the living mark lies on top. @param {any} run @returns {Mark[]} */

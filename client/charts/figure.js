@@ -186,7 +186,7 @@ function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
     isBand = data.bands.length > 0 && !each,
     span = step === null ? null : extremesAt(data, step);
   const dots = spec.companion === "eval/loss" ? companion : null;
-  const first = superseded.length ? `${superseded[0][0]}\u2013${superseded[superseded.length - 1][1]}` : "";
+  const left = superseded.map(([from, to]) => `${from}\u2013${to}`).join(t("order.and"));
   return [
     ...ranks
       .slice(0, isBand ? 1 : MOST_LINES)
@@ -207,7 +207,7 @@ function legendOf(spec, data, { companion, superseded, step, smoothed, each }) {
       ),
     dots && dots.traces.length > 0 && item(`series-${colorBeside(data, each)}`, "", "eval/loss", value(dots)),
     smoothed && data.traces.length > 0 && item("series-1", "thin", t("chart.raw")),
-    data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${first}`),
+    data.traces.some((trace) => trace.superseded) && item("old", "dash", `${t("chart.superseded")} ${left}`),
     step !== null && h("span", { class: "at" }, t("chart.step", { step: number(step) })),
   ];
 }

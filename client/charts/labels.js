@@ -63,11 +63,16 @@ const trialLabels = (bands, words, look) =>
 
 /**
  * What to write at the lines, the newest first, each at length, shorter and in a word; a step at which several segments begin is one line, and its
- * newest one speaks.
+ * newest one speaks. A line on a superseded stretch is drawn and says nothing: the curve that counts did not begin anew there.
  * @param {import("../timeline.js").Line[]} all @param {Words} words
  */
 function lineLabels(all, words) {
-  const newest = new Map([...all].sort((a, b) => a.segment - b.segment).map((line) => [line.step, line]));
+  const newest = new Map(
+    [...all]
+      .filter((line) => !line.superseded)
+      .sort((a, b) => a.segment - b.segment)
+      .map((line) => [line.step, line]),
+  );
   return [...newest.values()]
     .sort((a, b) => b.segment - a.segment)
     .map(({ step, cause, segment }) => {

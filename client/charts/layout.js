@@ -47,7 +47,9 @@ function shapes(m, paint, { floor, pixel }) {
     ...m.events.map((e) =>
       upright(
         e.step,
-        e.kind === "rollback" ? { color: paint("accent"), width: 1.2 } : { color: paint("line-3"), width: 1, dash: "1px,3px" },
+        e.kind === "rollback" && !e.superseded
+          ? { color: paint("accent"), width: 1.2 }
+          : { color: paint(e.superseded ? "line-2" : "line-3"), width: 1, dash: "1px,3px" },
       ),
     ),
     ...(m.limit === null
@@ -120,6 +122,8 @@ function annotations(m, paint, { pixel }) {
             xanchor: roomLeft ? "right" : "left",
             yanchor: "middle",
             xshift: roomLeft ? -7 : 7,
+            bgcolor: paint("surface"), // an upright line behind it would read as a letter
+            opacity: 0.92,
           }),
         ]
       : []),

@@ -94,7 +94,9 @@ function picture(life, width) {
     life.marks.superseded.map(([from, to]) =>
       h("path", { class: "old-stretch", d: `M${px(from)} ${BASE + 4}H${Math.max(px(to), px(from) + 4)}` }),
     ),
-    life.marks.lines.map((l) => h("line", { class: `life-${l.cause}`, x1: px(l.step), x2: px(l.step), y1: 3, y2: BASE })),
+    life.marks.lines.map((l) =>
+      h("line", { class: `life-${l.superseded ? "restart" : l.cause}`, x1: px(l.step), x2: px(l.step), y1: 3, y2: BASE }),
+    ),
     life.marks.checkpoints.map((c) => verdictMark(px(c.step), BASE + 10, c.state, c.superseded)),
     arc(life, px),
     linearTicks(0, life.total, width < 500 ? 5 : 10)

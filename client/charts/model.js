@@ -8,7 +8,7 @@
  * @typedef {import("./labels.js").Label} Label
  * @typedef {import("./labels.js").Words} Words
  * @typedef {{ lines: Line[], x: [number, number], y: [number, number], log: boolean, xTicks: number[], yTicks: number[],
- *   format: (value: number) => string, bands: { from: number, to: number, kind: string, fill: boolean }[], events: { step: number, kind: string }[], labels: Label[],
+ *   format: (value: number) => string, bands: { from: number, to: number, kind: string, fill: boolean }[], events: { step: number, kind: string, superseded?: boolean }[], labels: Label[],
  *   limit: number | null, limitText: string, nonfinite: { step: number, value: string, superseded: boolean }[], nonfiniteText: string,
  *   checkpoints: { step: number, state: string, superseded: boolean, picked?: boolean }[], skips: number[], carets: { step: number, above: boolean, text: string }[], areas: import("./ranks.js").Area[], alt: string }} Model
  * @typedef {{ series: string, data: Decoded, dots?: Decoded | null, overflow?: Decoded | null, look: [number, number], width: number, height: number,
@@ -198,7 +198,9 @@ function flat(all) {
 
 /** @param {Wish} wish */
 const events = ({ marks, look }) =>
-  marks.lines.filter((l) => l.step >= look[0] && l.step <= look[1]).map((l) => ({ step: l.step, kind: l.cause }));
+  marks.lines
+    .filter((l) => l.step >= look[0] && l.step <= look[1])
+    .map((l) => ({ step: l.step, kind: l.cause, superseded: l.superseded }));
 
 /** Marks at least MARK_APART pixels from each other. @template {{ step: number }} M @param {M[]} all @param {number} perPixel @returns {M[]} */
 function apart(all, perPixel) {

@@ -23,8 +23,9 @@ export function figures(run, lastFiniteLoss, medianSeconds) {
       t("figure.loss"),
       number,
       lastFiniteLoss && !Number.isFinite(latest(run, "train/loss") ?? 0)
-        ? t("figure.was", { value: number(lastFiniteLoss.value), step: lastFiniteLoss.step })
+        ? t("figure.was", { value: number(lastFiniteLoss.value) })
         : "",
+      lastFiniteLoss ? t("figure.was.at", { step: lastFiniteLoss.step }) : "",
     ),
     cell(run, "train/grad_norm", t("figure.grad_norm"), number, limitText(run, "train/grad_norm")),
     cell(
@@ -47,8 +48,8 @@ export function figures(run, lastFiniteLoss, medianSeconds) {
   return h("dl", { class: "figures", "data-key": "figures" }, cells);
 }
 
-/** @param {any} run @param {string} series @param {string} name @param {(v: number | null) => string} format @param {string} note */
-function cell(run, series, name, format, note) {
+/** @param {any} run @param {string} series @param {string} name @param {(v: number | null) => string} format @param {string} note @param {string} [where] after the note, where there is room */
+function cell(run, series, name, format, note, where = "") {
   const value = latest(run, series),
     open = run.alerts.filter(
       (/** @type {any} */ a) =>
@@ -64,16 +65,22 @@ function cell(run, series, name, format, note) {
       : open.some((/** @type {any} */ a) => a.severity === "warning")
         ? "odd"
         : "";
-  return plain(name, format(value), note, kind);
+  return plain(name, format(value), note, kind, note && where);
 }
 
-/** @param {string} name @param {string} value @param {string} note @param {string} [kind] */
-const plain = (name, value, note, kind = "") =>
+/** @param {string} name @param {string} value @param {string} note @param {string} [kind] @param {string} [where] */
+const plain = (name, value, note, kind = "", where = "") =>
   h(
     "div",
     { class: kind || null },
     h("dt", { title: name }, name),
-    h("dd", { title: `${value} ${note}`.trim() }, value, " ", h("small", {}, note)),
+    h(
+      "dd",
+      { title: `${value} ${note}${where}`.trim() },
+      value,
+      " ",
+      h("small", {}, note, where && h("span", { class: "wide" }, where)),
+    ),
   );
 
 /** @param {any} run @param {string} series */

@@ -1,6 +1,6 @@
 /** The run list's parts: the strip of what needs you, the filters, the table. */
 import { countdown as digits, gibibytes, moment, number, powerOfTwo, shortSpan } from "../format.js";
-import { ENDED, FILTERS, endsAt, filterRuns, firstSign, grade, needsYou, phaseNow, reasonOf, shownState } from "../reducers.js";
+import { ENDED, FILTERS, byUrgency, endsAt, filterRuns, firstSign, grade, phaseNow, reasonOf, shownState } from "../reducers.js";
 import { wantsPerson } from "../incidents.js";
 import { runPath } from "../router.js";
 import { spark } from "../charts/spark.js";
@@ -19,7 +19,7 @@ export const SNIPPET =
  * @param {any[]} runs @param {(run: any) => number} left @param {any[]} incidents the open ones
  */
 export function strip(runs, left, incidents) {
-  const wanting = runs.filter(needsYou).sort((a, b) => Number(grade(b) === "crit") - Number(grade(a) === "crit"));
+  const wanting = byUrgency(runs, incidents);
   const live = runs.filter((run) => !ENDED.has(run.state)).length;
   if (wanting.length === 0) {
     return h(
@@ -244,12 +244,16 @@ const why = (run, now) =>
   (shownState(run) === "stalled"
     ? t("runs.stalled", { span: shortSpan((now.getTime() - Date.parse(run.stalled.since)) / 1000, timeWords()) })
     : "") ||
+  (run.command && run.state === "running" ? lowered(t(`doing.command.${run.command.kind}`)) : "") ||
   (phaseNow(run) === "holding" ? t("phase.holding") : "") ||
   say(reasonOf(run)) ||
   (run.hold && !ENDED.has(run.state) ? t("runs.held") : "") ||
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
     : "");
+
+/** A verb as the words beside it are written. @param {string} words */
+const lowered = (words) => words.charAt(0).toLowerCase() + words.slice(1);
 
 /** @param {any} run @param {string} tone @param {Date} now */
 function progress(run, tone, now) {

@@ -32,7 +32,8 @@ export function openLearningRate(context) {
  */
 export function openClipping(context) {
   const now = clipping(context.run());
-  const chosen = { clip: now ? norm(now) : "1.0", reason: "" };
+  // Where the script may clip by itself, a norm is typed and not proposed: it could only be tighter than the script's own.
+  const chosen = { clip: now === null ? "" : now > 0 ? norm(now) : "1.0", reason: "" };
   return openSetter(context, chosen, {
     kind: "set_max_grad_norm",
     field: (run) => clipField(run, chosen.clip, "setter.clip"),

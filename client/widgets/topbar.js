@@ -40,7 +40,7 @@ export function topBar(state, view) {
         h("i"),
         t(`live.${live}`),
       ),
-    h("button", { class: "btn bare desk", "data-act": "language", lang: other.tag }, other.name),
+    h("button", { class: state.me ? "btn bare desk" : "btn bare", "data-act": "language", lang: other.tag }, other.name), // before the sign-in there is no menu
     h("button", { class: "btn bare icon", "data-act": "theme", "aria-label": t("theme"), title: t("theme") }, themeIcon()),
     state.me &&
       h(
@@ -53,7 +53,12 @@ export function topBar(state, view) {
       h(
         "details",
         { class: "menu only-phone" },
-        h("summary", { class: "btn icon", "aria-label": t("menu") }, icon("menu")),
+        h(
+          "summary",
+          { class: "btn icon", "aria-label": t("menu") },
+          icon("menu"),
+          state.firing > 0 && h("span", { class: "count crit" }, state.firing),
+        ),
         h("div", { class: "sheet" }, links(), switches()),
       ),
   ];

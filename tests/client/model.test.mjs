@@ -139,7 +139,13 @@ const placed = (m) => m.labels.map((l) => [l.text, l.at, l.anchor]);
 
 test("the label of a picked stretch stays on the plot: near the right edge it stands left of its mark", () => {
   const at = (from) => placed(model(wish({ brush: { from, to: 99, label: "back to 2, 9 steps are lost" } })));
-  assert.deepEqual([at(20)[0].slice(1), at(95)[0].slice(1)], [[20, "left"], [95, "right"]]);
+  assert.deepEqual(
+    [at(20)[0].slice(1), at(95)[0].slice(1)],
+    [
+      [20, "left"],
+      [95, "right"],
+    ],
+  );
 });
 
 test("a band of a rule on trial has no fill and says what it is, where no weightier label stands", () => {
@@ -159,9 +165,18 @@ test("a band of a rule on trial has no fill and says what it is, where no weight
 });
 
 test("the label names the first sign that the page names, and stands at no band of an earlier incident", () => {
-  const band = (onset) => ({ severity: "critical", state: "resolved", onset_step: onset, firing_step: onset, resolved_step: onset + 5 });
+  const band = (onset) => ({
+    severity: "critical",
+    state: "resolved",
+    onset_step: onset,
+    firing_step: onset,
+    resolved_step: onset + 5,
+  });
   const drawn = (firstSign, ...onsets) => placed(model(wish({ firstSign, marks: timeline({ alerts: onsets.map(band) }) })));
-  assert.deepEqual(drawn(70, 80, 70).map(([text]) => text), ["first sign 70"]);
+  assert.deepEqual(
+    drawn(70, 80, 70).map(([text]) => text),
+    ["first sign 70"],
+  );
   assert.deepEqual([drawn(80, 40), drawn(null, 40)], [[], []]);
 });
 
@@ -177,6 +192,18 @@ test("a label stands on the side of its line where no other line is near, so tha
     ["rolled back", 48, "right"],
   ]);
   assert.deepEqual(model(wish({ marks: lined(["restart", 50]), labelled: false })).labels, []);
+});
+
+test("a restart on a stretch that a rollback has left is a line without a word: the curve that counts did not restart there", () => {
+  const m = model(wish({ marks: lined(["restart", 60], ["rollback", 40]) }));
+  assert.deepEqual(placed(m), [["rolled back", 40, "left"]]);
+  assert.deepEqual(
+    m.events.map((e) => [e.step, e.superseded]),
+    [
+      [60, true],
+      [40, false],
+    ],
+  );
 });
 
 test("at a step where two segments begin, the newer one speaks", () => {

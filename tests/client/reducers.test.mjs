@@ -2,6 +2,7 @@ import { test } from "node:test";
 import assert from "node:assert/strict";
 import {
   badge,
+  byUrgency,
   endedBefore,
   endsAt,
   filterRuns,
@@ -17,6 +18,27 @@ import {
   stepSeconds,
 } from "../../client/reducers.js";
 import { alert, run } from "./kit.mjs";
+
+test("what needs you: a countdown that acts comes first, what somebody has taken on comes last", () => {
+  const sick = (run_id, severity, more = {}) => run({ run_id, alerts: { firing: 1, worst: alert({ severity }) }, ...more });
+  const counts = (remaining_seconds, dry_run = false) => ({ countdown: { kind: "stop", remaining_seconds, dry_run } });
+  const runs = [
+    run({ run_id: "well" }),
+    sick("taken", "critical"),
+    sick("warned", "warning"),
+    sick("dry", "critical", counts(5, true)),
+    sick("later", "critical", counts(50)),
+    sick("soon", "warning", counts(20)),
+  ];
+  const incidents = [
+    { run_id: "taken", state: "acknowledged" },
+    { run_id: "dry", state: "triggered" },
+  ];
+  assert.deepEqual(
+    byUrgency(runs, incidents).map((r) => r.run_id),
+    ["soon", "later", "dry", "warned", "taken"],
+  );
+});
 
 test("the live state is away from the first error until the next hello", () => {
   assert.deepEqual(

@@ -51,9 +51,15 @@ test("an alert closed by a rollback or by the end held until its segment was lef
 
 test("starts are no marks, restarts and rollbacks are", () => {
   assert.deepEqual(timeline({ segments: [segment(0, 0, 9), segment(1, 5, 9, "restart"), segment(2, 4, 9)] }).lines, [
-    { step: 5, cause: "restart", segment: 1 },
-    { step: 4, cause: "rollback", segment: 2 },
+    { step: 5, cause: "restart", segment: 1, superseded: true }, // left by the rollback behind it
+    { step: 4, cause: "rollback", segment: 2, superseded: false },
   ]);
+});
+
+test("the end of a run, told as information, is no band; what wants a person is one", () => {
+  const of = (severity) => alert({ series: "run/end", severity, state: "resolved", closed_because: "run_ended" });
+  const kinds = timeline({ segments: [segment(1, 0, 290)], alerts: [of("info"), of("warning")] }).bands.map((b) => b.kind);
+  assert.deepEqual(kinds, ["warn"]);
 });
 
 test("checkpoints come by step, superseded ones beneath", () => {

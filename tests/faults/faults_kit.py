@@ -11,6 +11,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
+
 from trainer_agent.config import Config
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.voice import Voice
@@ -40,15 +42,16 @@ class RealServer:
 
     def run(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "server", *arguments]
-        done = subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True, check=True)
+        done = forked.run(command, env=self.environment)
+        assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def start(self) -> None:
         self.ready.unlink(missing_ok=True)
         arguments = ["serve", "--port", str(self.port), "--ready-file", str(self.ready)]
         code = f"{self.before}\nfrom server.__main__ import cli\ncli({arguments!r})"
-        with (self.folder / "server.log").open("a") as log:
-            self.process = subprocess.Popen([sys.executable, "-c", code], env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+        command = [sys.executable, "-c", code]
+        self.process = forked.popen(command, env=self.environment, out=self.folder / "server.log", what="server")
         wait(lambda: self.ready.exists() or self.process.poll() is not None, 90)
         assert self.process.poll() is None, self.log()
         told = json.loads(self.ready.read_text())
@@ -68,7 +71,7 @@ class RealServer:
         self.go_on()
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -96,7 +99,7 @@ class RealServer:
         return self.ask(f"/api/runs/{run_id}/points?series={series}&limit=100000")["points"]
 
 
-def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def wait(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Until it holds."""
     deadline = time.monotonic() + seconds
     while not condition():

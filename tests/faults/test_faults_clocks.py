@@ -57,7 +57,7 @@ def live(server, folder, monkeypatch, shift: float, jump: float) -> dict:
         assert monitor.flush(30)
         back = time.monotonic() - begin
         stop(server, monitor.start.run_id)
-        command = monitor.wait_for_command(10)
+        command = monitor.wait_for_command(60)
         run = server.run_of(monitor.start.run_id)
         heard = datetime.fromisoformat(run["heard_at"]).timestamp()
         monitor.end(EndReason.STOPPED_BY_COMMAND, 120)

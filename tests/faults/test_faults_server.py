@@ -1,8 +1,8 @@
 """A server in trouble says so in a line, not in a stack for each request."""
 
 import logging
+import signal
 import socket
-import time
 
 import pytest
 import sqlalchemy as sa
@@ -21,9 +21,8 @@ def test_a_server_that_ends_while_bodies_are_half_sent_writes_no_stack(tmp_path)
     for connection in connections:
         connection.sendall(head.encode())
     server.ask("/api/runs")
-    begin = time.monotonic()
     server.close()
-    assert time.monotonic() - begin < 10
+    assert server.process.returncode != -signal.SIGKILL, "it did not end when it was told to"
     for connection in connections:
         connection.close()
     assert "Traceback" not in server.log()

@@ -88,14 +88,14 @@ def test_a_server_leaves_a_run_alone_that_another_is_busy_with(two_servers, cloc
     def take(connection):
         run_store.lock(connection, "run")  # as a batch does, until its unit ends
         held.set()
-        told.wait(10)
+        told.wait(60)
 
     thread = threading.Thread(target=lambda: first.writer.submit(take))
     thread.start()
-    assert held.wait(10)
+    assert held.wait(60)
     assert second.writer.submit(lambda c: incidents.tell_due(c, now)) == 0
     told.set()
-    thread.join(10)
+    thread.join(60)
     assert second.writer.submit(lambda c: incidents.tell_due(c, now)) == 1
 
 

@@ -46,7 +46,7 @@ class Receiver:
     def closing(self) -> threading.Event:
         return self._closing
 
-    def wait_for(self, count: int, seconds: float = 10.0) -> list[Received]:
+    def wait_for(self, count: int, seconds: float = 60.0) -> list[Received]:
         """The requests so far, once there are `count`."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.received) >= count, seconds), f"only {len(self.received)} came"

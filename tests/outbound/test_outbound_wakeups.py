@@ -14,7 +14,7 @@ def test_hints_of_a_run_are_merged_until_they_are_read():
             bus.ring(webhooks=True)
             bus.ring(rules=True)
             await asyncio.sleep(0)
-            hint, all_ = await one.wait(1), await everything.wait(1)
+            hint, all_ = await one.wait(30), await everything.wait(30)
             return hint.revisions["a"], all_.revisions, all_.webhooks, all_.rules, hint.rules, await one.wait(0.01)
 
     assert asyncio.run(listen()) == (99, {"a": 99, "b": 99}, True, True, False, None)
@@ -25,9 +25,9 @@ def test_a_hint_that_was_read_is_not_told_again():
         bus = Bus()
         with bus.subscribe() as everything:
             bus.ring(rules=True)
-            first = await everything.wait(1)
+            first = await everything.wait(30)
             bus.ring(webhooks=True)
-            second = await everything.wait(1)
+            second = await everything.wait(30)
             return (first.rules, first.webhooks), (second.rules, second.webhooks)
 
     assert asyncio.run(listen()) == ((True, False), (False, True))
@@ -38,9 +38,9 @@ def test_a_closed_bus_lets_go_of_those_who_wait_and_of_those_who_come():
         bus = Bus()
         with bus.subscribe() as early:
             threading.Timer(0.05, bus.close).start()
-            first = await early.wait(5)
+            first = await early.wait(30)
         with bus.subscribe("x") as late:
-            return first.closed, (await late.wait(5)).closed, (await late.wait(5)).closed
+            return first.closed, (await late.wait(30)).closed, (await late.wait(30)).closed
 
     assert asyncio.run(listen()) == (True, True, True)
 

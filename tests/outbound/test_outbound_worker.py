@@ -62,7 +62,7 @@ def deliveries(database, webhook_id):
         return store.deliveries_of(connection, webhook_id, 100)
 
 
-def until(look, seconds=15.0):
+def until(look, seconds=60.0):
     """What `look` gives, once it is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

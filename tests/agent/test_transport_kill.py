@@ -61,7 +61,7 @@ def test_after_kill_9_the_next_start_delivers_all_but_the_last_moment_once(tmp_p
         assert list((tmp_path / ".lossguard" / "spool").glob("*/*.seg")) == []
 
 
-def wait_for(folder: Path, incarnations: int, process: subprocess.Popen, seconds: float = 20.0) -> None:
+def wait_for(folder: Path, incarnations: int, process: subprocess.Popen, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not (folder / "logged.txt").exists() or len(logged(folder)) < incarnations:
         assert process.poll() is None, process.communicate()[1]

@@ -109,7 +109,7 @@ def test_a_script_may_fill_the_same_dict_again_at_its_next_step(tmp_path):
         values["train/loss"] = float(step)
         monitor.log(values, step)
     values.clear()
-    assert monitor.flush(10.0)
+    assert monitor.flush(60)
     assert [entry.values for entry in monitor.spool.entries(1) if isinstance(entry, Points)] == [
         (float(n),) for n in range(1, 200)
     ]
@@ -179,7 +179,7 @@ def test_destructors_that_run_on_our_own_threads_stall_nothing(tmp_path, figure)
         finally:
             gc.set_threshold(*before)
         gc.collect()
-        assert monitor.flush(20.0)
+        assert monitor.flush(60)
         monitor.end(EndReason.FINISHED, step)
         assert len(server.only().series("train/loss")) == step
     figure("F16", "longest log() while destructors run on our threads", longest, at_most=patience(1.0), unit="s")

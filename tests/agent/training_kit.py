@@ -150,7 +150,7 @@ def weights(of: Trainer) -> torch.Tensor:
     return torch.cat([p.detach().flatten().clone() for p in of.model.parameters()])
 
 
-def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
     """Waits for what another thread does; fails when it does not."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -120,7 +120,7 @@ class ScriptedServer:
         self.http.server_close()
         self.thread.join()
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         with self.changed:
             assert self.changed.wait_for(condition, seconds), "what was waited for did not come"
 

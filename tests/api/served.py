@@ -53,7 +53,7 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(15)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the server did not end"
 
     @property

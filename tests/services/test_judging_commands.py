@@ -402,7 +402,7 @@ def at_once(servers, clock, number):
     made, start = [], threading.Barrier(len(servers))
 
     def click(server, key):
-        start.wait(10)
+        start.wait(60)
         new = replace(STOP, idempotency_key=key)
         made.append(server.writer.submit(lambda connection: commands.issue(connection, new, clock())))
 

@@ -40,7 +40,7 @@ export function topBar(state, view) {
         h("i"),
         t(`live.${live}`),
       ),
-    h("button", { class: state.me ? "btn bare desk" : "btn bare", "data-act": "language", lang: other.tag }, other.name), // before the sign-in there is no menu
+    h("button", { class: view === "signin" ? "btn bare" : "btn bare desk", "data-act": "language", lang: other.tag }, other.name), // before the sign-in there is no menu
     h("button", { class: "btn bare icon", "data-act": "theme", "aria-label": t("theme"), title: t("theme") }, themeIcon()),
     state.me &&
       h(

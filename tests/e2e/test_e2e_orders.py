@@ -117,6 +117,10 @@ def test_a_mode_that_the_run_cannot_do_is_grey_with_its_reason(site, page):
         expect(dialog.locator(f".opt[data-key={mode}]")).to_contain_text(because)
     expect(dialog.locator("input[name=clip]")).to_have_value("")  # whether the script clips is not known, so nothing is proposed
     expect(dialog.locator(".unit-in")).not_to_contain_text("off")
+    dialog.locator("footer button[data-act=close]").click()
+    dialog = opened(page, agent, "set_max_grad_norm")
+    expect(dialog.locator("#clip")).to_have_value("")
+    expect(dialog.locator("button[data-act=send]")).to_have_attribute("aria-disabled", "true")
 
 
 def test_a_stale_tab_is_refused_shows_the_run_as_it_is_and_lets_its_reader_decide_anew(site, agent, page, watched):

@@ -14,7 +14,7 @@ from server.domain.commands import Hand
 from server.domain.events import Event, EventType
 from server.domain.points import agent_time
 from server.domain.wording.clauses import clause
-from server.domain.wording.events import told
+from server.domain.wording.event_words import told
 from server.domain.wording.words import by_language
 from server.store import alerts as alerts_store
 from server.store import checkpoints as store

@@ -18,7 +18,7 @@ from server.domain.countdowns import Countdown, CountdownInput, CountdownState, 
 from server.domain.rules import ActionKind, AlertRule
 from server.domain.wording.clauses import clause
 from server.domain.wording.deeds import order_in_words
-from server.domain.wording.events import countdown_text
+from server.domain.wording.event_words import countdown_text
 from server.domain.wording.words import Both
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store

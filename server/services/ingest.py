@@ -14,7 +14,7 @@ from server.domain import points as domain
 from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.domain.wording.events import how
+from server.domain.wording.event_words import how
 from server.domain.wording.words import Both, Value
 from server.services import alert_words, checkpoints, countdowns, evaluation, incidents, liveness, reports, runs, samples
 from server.services.errors import Invalid, OutOfOrder

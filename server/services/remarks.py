@@ -15,7 +15,7 @@ from server.domain.events import Event, EventType
 from server.domain.judging import Failure, Judging
 from server.domain.marks import MARKS, Mark
 from server.domain.rules import MAX_SERIES, SEEN_BY_STEPS, AlertRule
-from server.domain.wording.events import told
+from server.domain.wording.event_words import told
 from server.store import rules as store
 from server.store import standing as standings
 from server.store.rules import StoredState

@@ -15,7 +15,7 @@ from server.domain.countdowns import AFTER_START, is_behind
 from server.domain.events import Event, EventType
 from server.domain.runs import RunInput
 from server.domain.wording.clauses import clause
-from server.domain.wording.events import told
+from server.domain.wording.event_words import told
 from server.domain.wording.words import Both, Value
 from server.services import checkpoints, countdowns, liveness, reports
 from server.services.errors import Invalid, NotFound

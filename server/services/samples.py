@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 
 from server.domain.events import Event, EventType
 from server.domain.wording.clauses import clause
-from server.domain.wording.events import resumed, told
+from server.domain.wording.event_words import resumed, told
 from server.services.errors import Invalid
 from server.services.recording import record
 from server.store import samples as store

@@ -17,7 +17,7 @@ from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput
 from server.domain.events import Event, EventType
 from server.domain.wording.clauses import clause
-from server.domain.wording.events import command_told, told
+from server.domain.wording.event_words import command_told, told
 from server.domain.wording.words import Both, by_language
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store

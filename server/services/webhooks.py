@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from server.domain import webhooks as domain
 from server.domain.events import Event, EventType
 from server.domain.webhooks import Attempt, DeliveryState, Endpoint
-from server.domain.wording.events import told
+from server.domain.wording.event_words import told
 from server.store import webhooks as store
 from server.store.webhooks import Delivery
 from trainer_agent.wire.vocabulary import Severity

@@ -14,7 +14,7 @@ from server.domain.countdowns import Cause, PastRollback, Rails, decide
 from server.domain.events import EventType
 from server.domain.rules import Action, ActionKind
 from server.domain.webhooks import SENT_AS
-from server.domain.wording import LANGUAGES, clauses, events
+from server.domain.wording import LANGUAGES, clauses, event_words
 from server.domain.wording.clauses import CLAUSES, clause, in_chinese
 from server.domain.wording.words import PLACE, places
 from trainer_agent.guard import GuardState, StepFacts, sick_because, step
@@ -142,15 +142,15 @@ def of_page():
 
 def test_commands_states_and_ends_have_the_words_of_the_page():
     page = of_page()
-    for state, words in events.STATES.items():
+    for state, words in event_words.STATES.items():
         assert page[f"command.state.{state}"] == words
-    for kind, (_, words) in events.COMMANDS.items():
+    for kind, (_, words) in event_words.COMMANDS.items():
         assert page[f"command.{kind}"] == PLACE.sub("", words.split("[")[0])
         assert clauses.WORDS[kind] == page[f"command.{kind}"]
     for end in (EndReason.FINISHED, EndReason.FAILED):
-        assert page[f"history.run.{end}"] == events.ENDS[end][1]
+        assert page[f"history.run.{end}"] == event_words.ENDS[end][1]
     for reason, end in (("command", EndReason.STOPPED_BY_COMMAND), ("guard", EndReason.STOPPED_BY_GUARD)):
-        assert page[f"reason.{reason}"] == events.ENDS[end][1]
+        assert page[f"reason.{reason}"] == event_words.ENDS[end][1]
     assert (page["reason.killed"], page["reason.left"]) == (in_chinese("killed"), in_chinese("left before its end"))
 
 
@@ -158,7 +158,7 @@ def test_every_event_that_is_sent_has_title_and_text_in_every_language():
     elsewhere = {EventType.INCIDENT_FIRING, EventType.INCIDENT_RESOLVED}
     elsewhere |= {each for each in SENT_AS if each.value.startswith("command.")}
     for kind in set(SENT_AS) - elsewhere:
-        texts = events.COUNTDOWN if kind is EventType.COUNTDOWN_STARTED else events.TEXTS[kind]
-        for words in (events.TITLES[kind], texts):
+        texts = event_words.COUNTDOWN if kind is EventType.COUNTDOWN_STARTED else event_words.TEXTS[kind]
+        for words in (event_words.TITLES[kind], texts):
             assert len(words) == len(LANGUAGES)
             assert all(words), kind

@@ -5,7 +5,7 @@ sentences   one sentence for each detector; `tests/incidents` fails for a detect
 deeds       what was done
 advice      what to do next
 messages    what a webhook is told of an incident
-events      what it is told of all else
+event_words what it is told of all else
 clauses     reasons that are stored in English alone
 
 All are made of what is stored with the alert, so a message, the page and the API say the same at any later time.

@@ -12,8 +12,10 @@ import resource
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 from trainer_agent import lasting
 from trainer_agent.config import Config
@@ -90,7 +92,7 @@ def storm() -> dict:
         if (pid := os.fork()) == 0:
             child(monitor, number)
             sys.exit(0)
-        running[pid] = time.monotonic() + 5.0
+        running[pid] = time.monotonic() + 30.0
     while running:
         hung += reap(running)
     told = steps.stop()
@@ -98,7 +100,7 @@ def storm() -> dict:
 
 
 def reap(running: dict[int, float]) -> int:
-    """Waits for children; those that hang for 5 s of their own are ended and counted."""
+    """Waits for children; those that hang for 30 s are ended and counted."""
     hung = 0
     for pid, deadline in list(running.items()):
         if os.waitpid(pid, os.WNOHANG)[0]:
@@ -153,16 +155,28 @@ def kill_thread(name: str) -> bool:
     return bool(found)
 
 
+def is_alive(name: str) -> bool:
+    return any(each.name == name for each in threading.enumerate())
+
+
 def threads() -> dict:
-    """A thread is killed a few times, or (`until gone`) until it does not come back; one that waits dies when it wakes."""
-    lasting.PAUSE_SECONDS = 0.05
+    """A thread is killed twice, or (`until gone`) until it does not come back; one that waits dies when it wakes."""
+    restarted: Counter[str] = Counter()
+
+    def pause(seconds: float) -> None:
+        restarted[threading.current_thread().name] += 1
+        time.sleep(seconds)
+
+    lasting.PAUSE_SECONDS, lasting.time = 0.05, SimpleNamespace(monotonic=time.monotonic, sleep=pause)
     monitor = opened()
     steps = Steps(monitor)
     until, name = time.monotonic() + 60, f"lossguard-{MORE[0]}"
-    for turn in range(1000):
-        if (turn == 2 and MORE[1] == "twice") or not kill_thread(name) or time.monotonic() > until:
+    for _ in range(2 if MORE[1] == "twice" else 1000):
+        before = restarted[name]
+        if not kill_thread(name):
             break
-        time.sleep(0.7)
+        while time.monotonic() < until and is_alive(name) and restarted[name] == before:
+            time.sleep(0.01)
     alive = [thread.name for thread in threading.enumerate() if thread.name.startswith("lossguard-")]
     told = steps.stop()
     return {"exit": ended(monitor, told["steps"]), "alive": alive} | told

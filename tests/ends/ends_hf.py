@@ -14,11 +14,13 @@ from ends_loader import load_data
 from ends_plain import Burst, leave
 from training_kit import At, Rows, trainer
 from transformers import TrainerCallback
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from trainer_agent import sender
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.policy import Policy
 
+get_checkpoint_conversion_mapping("gpt2")  # which a process does at its first save, and which takes longer than these trainings
 Leaving = Callable[[], None]
 SECONDS = 4.5
 """Of an evaluation, of a save, of a step that blocks: longer than the server's patience in these tests."""

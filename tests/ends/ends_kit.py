@@ -12,11 +12,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
+from figures import patience
+
 from trainer_agent import cli
 
 ROOT = Path(__file__).parents[2]
 VICTIM = Path(__file__).with_name("ends_victim.py")
-LIMIT_SECONDS = 5.0
+LIMIT_SECONDS = patience(5.0)
 """What an end may add to a training's own, whatever the server does."""
 
 SERVE = """
@@ -35,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
     return kept | alone | more
 
 
-def until(what: str, look: Callable[[], object], seconds: float = 40.0) -> object:
+def until(what: str, look: Callable[[], object], seconds: float = 120.0) -> object:
     """The first true thing that `look` gives."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -53,18 +56,14 @@ class RealServer:
         self.operator = ""
         self.start()
         command = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "test"]
-        made = subprocess.run(command, env=self.variables, cwd=ROOT, capture_output=True, text=True, check=True)
-        self.operator = made.stdout.strip()
+        self.operator = forked.run(command, env=self.variables).stdout.strip()
 
     def start(self) -> None:
         ready = self.folder / "ready.json"
         ready.unlink(missing_ok=True)
         log = self.folder / "server.log"
-        with log.open("a") as output:
-            arguments = ["-c", SERVE, str(self.lost_after), "serve", "--port", str(self.port), "--ready-file", str(ready)]
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments], env=self.variables, cwd=ROOT, stdout=output, stderr=output
-            )
+        arguments = ["-c", SERVE, self.lost_after, "serve", "--port", self.port, "--ready-file", ready]
+        self.process = forked.popen([sys.executable, *arguments], env=self.variables, out=log, what="server")
         until("the server", lambda: ready.exists() or self.process.poll() is not None, 60)
         assert self.process.poll() is None, log.read_text()
         told = json.loads(ready.read_text())
@@ -114,7 +113,7 @@ def refusing_url() -> str:
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def run_jobs(folder: Path, jobs: list[dict], at_once: int = 8, seconds: float = 120.0) -> dict[str, dict]:
+def run_jobs(folder: Path, jobs: list[dict], at_once: int = 8, seconds: float = 600.0) -> dict[str, dict]:
     """Has one interpreter make every job in a fork of its own; by name what it left: status, seconds, out, err."""
     order = folder / "jobs.json"
     order.write_text(json.dumps({"jobs": jobs, "at_once": at_once, "results": str(folder / "results.json")}))

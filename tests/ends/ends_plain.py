@@ -61,7 +61,7 @@ def train(job: dict, folder: Path, leaving: Callable[[], None]) -> None:
         return
     with monitor:
         _train(job, monitor, leaving)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while any(thread.is_alive() for thread in (monitor._writer._thread, *monitor._sender._threads)):
         if time.monotonic() > deadline:
             faulthandler.dump_traceback()

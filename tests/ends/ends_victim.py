@@ -6,6 +6,7 @@ the functions of `atexit` are the interpreter's own.
 """
 
 import atexit
+import gc
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ if __name__ == "__main__" and any(job["where"] != "monitor" for job in jobs):
     import ends_hf
 import ends_plain  # noqa: E402  the mark above comes first
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands on that it is ignored
 HANDLERS = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 
@@ -69,4 +71,5 @@ def main() -> bool:
 
 
 if __name__ == "__main__":  # and not in what multiprocessing spawns
+    gc.freeze()  # or each child copies all that was imported when it first collects, and takes it apart at its end
     main()

@@ -31,7 +31,7 @@ class Watcher(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        while not self.done.wait(0.05):
+        while not self.done.wait(0.25):  # each answer costs the server something, and what is looked for lasts 4.5 s
             for found in self.server.ask("/api/runs")["runs"]:
                 if found["run_id"] in self.seen:
                     self.seen[found["run_id"]].add((found["state"], found["phase"]))
@@ -55,7 +55,7 @@ def trained(server, tmp_path_factory):
     ]
     watcher = Watcher(server, "slow-slow", "held-held")
     watcher.start()
-    results = run_jobs(root, jobs, at_once=4, seconds=300)
+    results = run_jobs(root, jobs, at_once=4)
     watcher.done.set()
     watcher.join()
     return root, results, watcher.seen
@@ -71,7 +71,7 @@ def test_each_way_out_of_a_trainer_has_its_state_and_reason(server, trained, mon
         assert results[name]["seconds"] < LIMIT_SECONDS
     assert "error of LossGuard" not in results[name]["err"]
     if way == "kill":
-        until("lost", lambda: server.run(name)["state"] == "lost", 20)
+        until("lost", lambda: server.run(name)["state"] == "lost")
         assert server.sync(root / name, monkeypatch) == 0
     run = server.run(name)
     assert (run["state"], run["state_reason"]) == (state, reason)
@@ -83,7 +83,7 @@ def test_a_killed_training_that_is_resumed_goes_on_and_says_how_the_one_before_e
     root, _, _ = trained
     folder = root / "hf-kill"
     job = {"name": "next", "where": "hf", "way": "end", "url": server.url, "url_state": "up", "token": server.token}
-    run_jobs(tmp_path_factory.mktemp("next"), [{**job, "folder": str(folder), "run": "hf-kill"}], seconds=120)
+    run_jobs(tmp_path_factory.mktemp("next"), [{**job, "folder": str(folder), "run": "hf-kill"}])
     assert server.run("hf-kill")["state"] == "finished"
     kinds = [event["type"] for event in server.events("hf-kill")]
     assert kinds.count("run.failed") + kinds.count("run.incarnation_ended") == 1

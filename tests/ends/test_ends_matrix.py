@@ -83,7 +83,7 @@ def test_each_way_out_has_its_state_and_reason_and_adds_no_long_wait(server, lef
     assert result["seconds"] < LIMIT_SECONDS
     assert_nothing_of_ours_in(result["err"], way)
     if state == "up" and (wanted is None or way in KILLED):  # nothing was said: the server calls it lost
-        until("lost", lambda: said(server, run_id)[0] == "lost", 20)
+        until("lost", lambda: said(server, run_id)[0] == "lost")
     if way in KILLED or state != "up":
         assert server.sync(folder, monkeypatch) == 0
     if wanted is not None:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from faults_kit import ROOT, RealServer, wait, whole
+from figures import patience
 
 VICTIM = Path(__file__).with_name("liveness_victim.py")
-LOST_SECONDS, STALL_SECONDS, BEAT_SECONDS, LATE = 5.0, 4.0, 0.7, 5.0
+LOST_SECONDS, STALL_SECONDS, BEAT_SECONDS, LATE = 5.0, 4.0, 0.7, patience(5.0)
 """How late a state may be told is `LATE`: R8 allows the limit and 5 s."""
 SCALED = f"""
 from datetime import timedelta

@@ -17,6 +17,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - this file also meets older ones
             os.execv(_newer, [_newer] + sys.argv)  # noqa: S606, RUF005
     sys.exit("LossGuard needs Python 3.11 or newer; this is %s. Install one, then: python3.11 dev.py" % sys.version.split()[0])  # noqa: UP031
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -49,7 +50,14 @@ BREAKS_INSTALLS = re.compile(
 )
 """Settings meant for somebody's other projects. Where packages come from (index, find-links, proxy, certificates) is kept."""
 
-WHOLE_PROGRAMS = ("tests/e2e", "tests/packaging", "tests/demo", "tests/ends", "tests/kill", "tests/loops", "tests/ranks")
+PARTS = (
+    ("e2e", "packaging", "faults", "liveness", "ends", "kill", "demo"),
+    ("agent", "benchmarks", "checkpoints", "commands", "exact", "exclude", "ledger", "loops", "ranks", "retention"),
+)
+"""The folders of tests that run beside all others: those that start whole programs, and those that train."""
+
+LONG_FORMS = ("kill", "faults", "ends", "ranks", "retention", "issuing", "judging", "liveness", "backtest", "services", "agent")
+"""The folders whose tests do more, or hold to tighter limits, in the soak."""
 
 BROWSERS = (
     "chromium-headless-shell",
@@ -285,25 +293,32 @@ def test(arguments: list[str]) -> int:
     """Everything a change needs; with arguments, only what pytest is told by them."""
     setup("test")
     environment = _quiet_training() | {"CHROMIUM": chromium()}
-    if arguments:
-        return _run([PYTHON, "-m", "pytest", *arguments], environment)
-    failed = lint([])
-    return _all_tests(environment) or failed
+    return _run(_pytest(arguments), environment) if arguments else _all_tests(environment)
 
 
 def _all_tests(environment: dict[str, str]) -> int:
-    """Two at a time: the tests that start whole programs mostly wait for them. Each half starts a PostgreSQL of its own."""
-    others = [f"--ignore={folder}" for folder in WHOLE_PROGRAMS]
-    with tempfile.TemporaryFile() as log:
-        command = [str(PYTHON), "-m", "pytest", *WHOLE_PROGRAMS]
-        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT) as whole:
-            failed = _run([PYTHON, "-m", "pytest", *others], environment)
-            say(f"and {', '.join(WHOLE_PROGRAMS)}:")
-            failed = whole.wait() or failed
-        log.seek(0)
-        sys.stdout.flush()
-        shutil.copyfileobj(log, sys.stdout.buffer)
+    """Three parts at a time, on two cores too, because they wait a good deal. Each starts what it needs, a PostgreSQL too."""
+    parts = [[f"tests/{folder}" for folder in part] for part in PARTS]
+    others = [f"--ignore={folder}" for part in parts for folder in part]
+    with contextlib.ExitStack() as stack:
+        begun = []
+        for part in parts:
+            log = stack.enter_context(tempfile.TemporaryFile())
+            started = subprocess.Popen(_pytest(part), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+            begun.append((part, stack.enter_context(started), log))
+        failed = lint([])
+        failed = _run(_pytest(others), environment) or failed
+        for part, process, log in begun:
+            say(f"and {', '.join(part)}:")
+            failed = process.wait() or failed
+            log.seek(0)
+            sys.stdout.flush()
+            shutil.copyfileobj(log, sys.stdout.buffer)
     return failed
+
+
+def _pytest(what: Sequence[str]) -> list[str]:
+    return [str(PYTHON), "-m", "pytest", *what]
 
 
 def soak(arguments: list[str]) -> int:
@@ -321,15 +336,7 @@ def soak(arguments: list[str]) -> int:
 def _soak_tests() -> int:
     """The tests that have a long form: crash labels several times, random kills and lives, faults, forks, and ranks."""
     long = {"LOSSGUARD_SOAK": "1", "KILL_ROUNDS": "4", "KILL_RANDOM": "200", "ENDS_FORKS": "1000", "ENDS_RECORDS": "1000000"}
-    code = _run(
-        [
-            PYTHON,
-            "-m",
-            "pytest",
-            *(f"tests/{each}" for each in ("kill", "faults", "ends", "ranks", "retention", "issuing", "judging")),
-        ],
-        _quiet_training() | long,
-    )
+    code = _run(_pytest([f"tests/{folder}" for folder in LONG_FORMS]), _quiet_training() | long)
     say(f"soak: kills, faults, ends and ranks {'failed' if code else 'passed'}")
     return code
 

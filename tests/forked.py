@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GPT2 = "transformers.models.gpt2.modeling_gpt2"
 TRAININGS = ("trainer_agent.hf", "trainer_agent.loop", "transformers.trainer", GPT2, "torch.distributed.run")
 IMPORTED = {"torch": TRAININGS, "server": ("server.__main__",)}
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which no process was forked; far above what the imports take on a busy machine."""
 
 

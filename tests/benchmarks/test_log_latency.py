@@ -122,7 +122,7 @@ def test_what_a_stuck_disk_costs_is_counted_to_the_last_record(tmp_path, figure)
     for step in range(1, calls + 1):
         monitor.log({"train/loss": 1.0}, step)
     with reading(pipe):
-        assert monitor.flush(20.0)
+        assert monitor.flush(60)
         monitor.end(EndReason.FINISHED, calls)
     kept = calls - monitor._writer.dropped
     figure("F18", "calls to a stuck disk without a number", calls + 1 - monitor.spool.last_seq, at_most=0)

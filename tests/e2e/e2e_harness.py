@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
 
 
-def poll(what: str, look: Callable[[], object], seconds: float = 30.0) -> object:
+def poll(what: str, look: Callable[[], object], seconds: float = 90.0) -> object:
     """The first true thing that `look` gives; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -85,7 +85,7 @@ class Training:
     def check_alive(self) -> None:
         assert self.process.poll() is None, self.log.read_text()
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         return self.process.wait(timeout=seconds)
 
 

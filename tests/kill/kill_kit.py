@@ -16,7 +16,7 @@ from kill_history import Life, Stored, read_lives
 
 ROOT = Path(__file__).resolve().parents[2]
 VICTIMS = Path(__file__).with_name("kill_victims.py")
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds after which something that should have come has not; far above what a busy machine needs."""
 
 

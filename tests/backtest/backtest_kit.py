@@ -144,7 +144,7 @@ def _logged(random, step, trouble):
     }
 
 
-def until(what, seconds=60.0, every=0.02):
+def until(what, seconds=180.0, every=0.02):
     """What `what` gives as soon as that is something; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

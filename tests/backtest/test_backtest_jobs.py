@@ -4,12 +4,12 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
 
 import backtest_jobs as kit
+import forked
 import httpx2
 import pytest
 import sqlalchemy as sa
@@ -284,7 +284,7 @@ def test_a_server_that_is_killed_leaves_no_process_and_the_next_one_ends_its_bac
     """On SQLite nobody else can have the job, so it is taken up at once."""
     first = _server(tmp_path)
     try:
-        job = _ask(first, "POST", "/api/backtests", {"pack": True, "logs": kit.logs(10, rows=3_000)})["backtest_id"]
+        job = _ask(first, "POST", "/api/backtests", {"pack": True, "logs": kit.logs(10, rows=1_500)})["backtest_id"]
         until(lambda: _ask(first, "GET", f"/api/backtests/{job}")["done"] >= 1, seconds=60)
         before = kit.children_of(first["process"].pid)
         assert before
@@ -306,16 +306,11 @@ def _server(folder):
     ready.unlink(missing_ok=True)
     variables = {**os.environ, "LOSSGUARD_DATA_DIR": str(folder / "data"), "PYTHONPATH": str(ROOT)}
     variables.pop("LOSSGUARD_DATABASE_URL", None)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "server", "serve", "--port", "0", "--ready-file", str(ready)],
-        cwd=ROOT,
-        env=variables,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "server", "serve", "--port", "0", "--ready-file", str(ready)]
+    process = forked.popen(command, env=variables, out=folder / "server.log")
     until(ready.exists, seconds=60)
     made = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "test"]
-    token = subprocess.run(made, cwd=ROOT, env=variables, capture_output=True, text=True, check=True).stdout.strip()
+    token = forked.run(made, env=variables).stdout.strip()
     return {"process": process, "url": json.loads(ready.read_text())["url"], "token": token}
 
 

@@ -1,5 +1,6 @@
 """A backtest over stored points makes the same episodes as the server made of the same points as they came."""
 
+import os
 from dataclasses import asdict
 from random import Random
 
@@ -52,6 +53,7 @@ def same(connection):
     return live
 
 
+LONG = bool(os.environ.get("LOSSGUARD_SOAK"))
 MANY = {
     "deadline": None,
     "phases": [Phase.generate],
@@ -73,7 +75,7 @@ def check(connection, seed):
 def test_random_runs_with_rollbacks_restarts_and_nan_give_the_servers_own_episodes_on_sqlite(connection):
     reasons = set()
 
-    @settings(max_examples=15, **MANY)
+    @settings(max_examples=15 if LONG else 8, **MANY)
     @given(seed=st.integers(0, 2**32))
     def random_runs(seed):
         reasons.update(each.closed_because for each in check(connection, seed))
@@ -83,7 +85,7 @@ def test_random_runs_with_rollbacks_restarts_and_nan_give_the_servers_own_episod
 
 
 @pytest.mark.parametrize("backend", ["postgresql"])
-@settings(max_examples=4, **MANY)
+@settings(max_examples=4 if LONG else 2, **MANY)
 @given(seed=st.integers(0, 2**32))
 def test_random_runs_give_the_servers_own_episodes_on_postgresql(connection, seed):
     check(connection, seed)

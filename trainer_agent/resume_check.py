@@ -190,9 +190,12 @@ def _rate(pairs: Sequence[tuple[StepRow, StepRow]], past: Sequence[StepRow], aft
 
 
 def _until_a_skip(pairs: Sequence[tuple[StepRow, StepRow]]) -> list[tuple[StepRow, StepRow]]:
-    """As long as the same steps were skipped: a step that the scaler skips holds a schedule back, and halves the scale."""
-    same = [old.loss_scale == new.loss_scale for old, new in pairs]
-    return [pair for place, pair in enumerate(pairs) if all(same[:place])]
+    """As long as the same steps were skipped: a step that the scaler skips holds a schedule back, and halves the scale.
+
+    Whether the rate of such a step itself is the one from before it or from after depends on who tells it.
+    """
+    same = [(old.loss_scale, old.overflowed) == (new.loss_scale, new.overflowed) for old, new in pairs]
+    return [pair for place, pair in enumerate(pairs) if all(same[: place + 1])]
 
 
 def _plain_rate(row: StepRow) -> float | None:

@@ -199,6 +199,22 @@ def test_other_batches_are_found_beside_samples_that_were_left_out():
         assert check(known, before, other) == (f"other batches than before: 1 of 5 steps, the first is {step}",)
 
 
+@pytest.mark.parametrize("told_after", [False, True], ids=["before the update", "after the update"])
+def test_a_schedule_that_an_update_skipped_before_held_back_is_no_finding(told_after):
+    """The step 5 of before overflowed; now, without its samples, it does not."""
+    held = 4 if told_after else 5
+    before = {
+        step: StepRow(
+            step, learning_rate=(step - (step > held)) / 9, loss_scale=512.0 if step > 5 else 1024.0, overflowed=step == 5
+        )
+        for step in range(1, 10)
+    }
+    now = [StepRow(step, learning_rate=step / 9, loss_scale=1024.0) for step in range(1, 10)]
+    assert check(Resumed(0, DataMode.SKIP), before, now) == ()
+    wrong = [StepRow(step, learning_rate=step / 9 if step < 4 else 1.0, loss_scale=1024.0) for step in range(1, 10)]
+    assert check(Resumed(0, DataMode.SKIP), before, wrong) == ("learning rate 1 where it was 0.444444, at step 4",)
+
+
 @pytest.mark.parametrize("lifted", [False, True])
 def test_an_exclusion_stays_in_force_after_a_restart_until_its_plan_is_removed(monkeypatch, tmp_path, lifted):
     tape = loops_kit.tape(monkeypatch, tmp_path / "config")

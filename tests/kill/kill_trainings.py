@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("agent", "loops")]
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("", "agent", "loops")]
 
+import forked
 import httpx2
 import kill_victims
 import torch
@@ -59,7 +60,11 @@ class Life:
             def run() -> dict:
                 return api.get(f"/api/runs/{run_id}").raise_for_status().json()
 
-            wait(lambda: any(c["step"] == TARGET and c["state"] == "sound" for c in run()["checkpoints"]))
+            def has_target() -> bool:
+                assert (self.folder / "out" / f"checkpoint-{TARGET}").is_dir(), "the target was rotated away"
+                return any(c["step"] == TARGET and c["state"] == "sound" for c in run()["checkpoints"])
+
+            wait(has_target)
             more = {"checkpoint_id": f"checkpoint-{TARGET}", "data": "skip"} if order["command"] == "rollback" else {}
             body = {"kind": order["command"], "seen_segment": run()["segment"], **more}
             made = api.post(f"/api/runs/{run_id}/commands", json=body).raise_for_status().json()
@@ -103,6 +108,10 @@ def whole(order: dict) -> None:
             if isinstance(record, SegmentStarted | Report | RunEnded):
                 life.tell(**codec.to_json(record))
             super().record(record)  # type: ignore[arg-type]
+
+        def end(self, *given: object, timeout_seconds: float = PATIENCE) -> None:
+            """The end of the run is with the server when the process is over, however busy the machine."""
+            super().end(*given, timeout_seconds=timeout_seconds)  # type: ignore[arg-type]
 
     opening.Monitor = Told  # type: ignore[misc]
     if not order.get("command"):
@@ -220,4 +229,5 @@ kill_victims.ACTS["whole"] = whole
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    forked.warm_up()
     kill_victims.main()

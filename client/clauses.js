@@ -9,17 +9,31 @@
 
 const PLACE = /\{(\w+)\}/;
 const MOST_CHARACTERS = 500; // a longer text is no clause of these
+const MOST_KEPT = 2000; // texts with what they are in the other language
 
 /** @param {Table} table @returns {Translator} */
 export function translator({ clauses, words }) {
   const known = Object.entries(clauses).map(([english, other]) => ({ pattern: pattern(english), other }));
+  const kinds = new Map(Object.entries(words));
+  // A clause within others is looked at once for each that it may stand in: without this, the work doubles with every level.
+  /** @type {Map<string, string>} */
+  const said = new Map();
   /** @type {Translator} */
   const translate = (text) => {
     if (text.length > MOST_CHARACTERS) return text;
+    const before = said.get(text);
+    if (before !== undefined) return before;
+    const now = firstThatFits(text);
+    if (said.size >= MOST_KEPT) said.clear();
+    said.set(text, now);
+    return now;
+  };
+  /** @param {string} text */
+  const firstThatFits = (text) => {
     for (const { pattern: wanted, other } of known) {
-      const found = wanted.exec(text),
-        said = found && filled(other, found.groups ?? {});
-      if (said !== null) return said;
+      const match = wanted.exec(text),
+        whole = match && filled(other, match.groups ?? {});
+      if (whole !== null) return whole;
     }
     return text;
   };
@@ -31,14 +45,14 @@ export function translator({ clauses, words }) {
   };
   /** What fills a place; null where it must be known and is not. @param {string} name @param {string} value */
   const part = (name, value) => {
-    if (name === "kind") return words[value] ?? null;
+    if (name === "kind") return kinds.get(value) ?? null;
     if (name === "parts") {
-      const each = value.split(" and no ").map((word) => words[word]);
+      const each = value.split(" and no ").map((word) => kinds.get(word));
       return each.every(Boolean) ? each.join("\u548c") : null;
     }
     if (name !== "why" && name !== "because") return value;
-    const said = translate(value);
-    return name === "because" && said === value ? null : said;
+    const inside = translate(value);
+    return name === "because" && inside === value ? null : inside;
   };
   return translate;
 }

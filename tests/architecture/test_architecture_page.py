@@ -21,6 +21,11 @@ PURE = (
     "history.js",
     "silences.js",
     "terms.js",
+    "clauses.js",
+    "backtests.js",
+    "rulebook.js",
+    "rules.js",
+    "sentences.js",
 )
 RANK = {"views": 0, "widgets": 1, "charts": 1}
 """A folder may import from its own and from those with a higher number; files beside them are lower still, `main.js` on top."""

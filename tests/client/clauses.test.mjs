@@ -9,6 +9,7 @@ const translate = translator({
     "holds no {parts}, so a rollback would not be exact": "缺少{parts}，回滚不会精确",
     "{who} gave the command {kind}": "{who} 发出了“{kind}”指令",
     "not done: {why}": "没有执行：{why}",
+    "{because}; nothing can be done: {why}": "{because}；做不了什么：{why}",
     "{because} ({why})": "{because}（{why}）",
   },
   words: { stop: "停止", optimizer: "优化器", scaler: "缩放器" },
@@ -31,6 +32,8 @@ test("what is no clause stays as it is, also where it only looks like one", () =
     "no space left: 1 GB",
     "it is killed",
     "mlops gave the command dance",
+    "mlops gave the command constructor",
+    "holds no toString, so a rollback would not be exact",
     "holds no sway, so a rollback would not be exact",
   ])
     assert.equal(translate(text), text);
@@ -40,4 +43,21 @@ test("what is no clause stays as it is, also where it only looks like one", () =
 
 test("a value is text, whatever it holds", () => {
   assert.equal(translate("$& {kind} gave the command stop"), "$& {kind} 发出了“停止”指令");
+});
+
+test("a text made to fit many clauses within each other is looked at once for each of its parts", () => {
+  let text = "z",
+    looks = 0;
+  for (let level = 0; level < 8; level += 1) text = `x; nothing can be done: y (${text})`;
+  const exec = RegExp.prototype.exec;
+  RegExp.prototype.exec = function (within) {
+    looks += 1;
+    return exec.call(this, within);
+  };
+  try {
+    assert.equal(translate(text), text);
+  } finally {
+    RegExp.prototype.exec = exec;
+  }
+  assert.equal(looks < 2000, true, `${looks} looks`);
 });

@@ -195,7 +195,7 @@ def clause(text: str) -> Both:
 
 @lru_cache(maxsize=1024)
 def in_chinese(text: str) -> str:
-    """The clause in Chinese, or as it is."""
+    """The clause in Chinese, or as it is. Cached, or a clause within others would be looked at once for each it may stand in."""
     if len(text) > MOST_CHARACTERS:
         return text
     for pattern, chinese in _patterns():

@@ -11,19 +11,14 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from .words import PLACE, Both, fill
+from .event_words import COMMANDS, ENDS
+from .words import PLACE, Both, fill, filled
 
 MOST_CHARACTERS: Final = 500
 """A longer text is no clause of these."""
 
 WORDS: Final[Mapping[str, str]] = {
-    "stop": "停止",
-    "rollback": "回滚",
-    "save": "立即保存",
-    "pause": "暂停",
-    "resume": "继续",
-    "set_learning_rate_factor": "学习率",
-    "set_max_grad_norm": "裁剪",
+    **{kind.value: filled(words)[1] for kind, words in COMMANDS.items()},
     "model": "模型",
     "optimizer": "优化器",
     "scaler": "缩放器",
@@ -36,10 +31,7 @@ OF_ENDS: Final[Mapping[str, str]] = {
     "the loss is not finite at step {step}, and no loss scaler protects": "第 {step} 步的损失不是有限值，且没有损失缩放器保护",
     "{count} steps in a row without an update, since step {step}": "自第 {step} 步起连续 {count} 步没有更新",
     "the weights are not finite before the save at step {step} ({tensor})": "第 {step} 步保存之前，权重不是有限值（{tensor}）",
-    "finished": "训练完成",
-    "failed": "训练失败",
-    "stopped by command": "已按指令停止",
-    "stopped by guard": "已由守护停止",
+    **dict(ENDS.values()),
     "{why}; held for {seconds} s and told nothing": "{why}；等待 {seconds} 秒后没有指令",
     "no word since {time} UTC": "自 {time} UTC 起没有消息",
 }

@@ -36,7 +36,10 @@ PARTS = (
 )
 """The folders of tests that run beside all others: those that start whole programs, and those that train."""
 
-LONG_FORMS = ("kill", "faults", "ends", "ranks", "retention", "issuing", "judging", "liveness", "backtest", "services", "agent")
+LONG_FORMS = (
+    *("kill", "faults", "ends", "ranks", "retention", "issuing", "judging", "liveness", "backtest", "services"),
+    *("agent", "benchmarks", "api", "outbound"),
+)
 """The folders whose tests do more, or hold to tighter limits, in the soak."""
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dev import LONG_FORMS
+
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_FILE = 350
 NOUNS = ("runs", "points", "rules", "alerts", "checkpoints", "countdowns", "commands", "webhooks", "events")
@@ -135,3 +137,12 @@ def test_no_test_is_skipped_or_expected_to_fail():
 def test_test_modules_have_names_of_their_own():
     names = [path.name for path in python_files("tests") if path.name != "conftest.py"]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_the_soak_has_every_folder_whose_tests_have_a_long_form():
+    """Or a limit that `patience` stretches would be held to nowhere."""
+    asks = re.compile(r"LOSSGUARD_SOAK|import patience")
+    asking = {
+        path.parent.name for path in python_files("tests") if path != Path(__file__).resolve() and asks.search(path.read_text())
+    }
+    assert asking - {"tests"} <= set(LONG_FORMS)

@@ -2,11 +2,13 @@
 
     started = forked.popen([sys.executable, "script.py", ...], env=..., out=path)     as subprocess.Popen, and
     done = forked.run([sys.executable, "-m", "server", ...], env=..., seconds=60)     as subprocess.run, with its answers
+    said = forked.output([sys.executable, "-m", "server", ...], env=...)              of a program that must end well
 
 A program is given as for the interpreter, by its path, with -m or with -c. It is the main module of its process, and has its own
 files, threads and signals. At its end its threads are waited for and what it registered with `atexit` is called; what it holds
 is not taken apart, which takes a second where torch is imported. What is about flags (-W), or about how the interpreter starts
-or ends, does not belong here. Run as a program, this file is the process that forks: orders come on stdin, a line each.
+or ends, does not belong here, nor what is about the seed of the hashes of strings or numpy's first random numbers, which all of
+them share. Run as a program, this file is the process that forks: orders come on stdin, a line each.
 """
 
 import atexit
@@ -161,6 +163,13 @@ def run(
             process.kill()
             raise
         return subprocess.CompletedProcess(list(command), status, out.read_text(), err.read_text())
+
+
+def output(command: Sequence[object], *, env: Mapping[str, str]) -> str:
+    """What a program that must end well has written."""
+    done = run(command, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 # --- the process that forks ---

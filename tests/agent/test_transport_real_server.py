@@ -37,7 +37,7 @@ class RealServer:
 
     def run(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "server", *arguments]
-        return forked.run(command, env=self.environment).stdout.strip()
+        return forked.output(command, env=self.environment)
 
     def start(self) -> None:
         self.ready.unlink(missing_ok=True)

@@ -310,7 +310,7 @@ def _server(folder):
     process = forked.popen(command, env=variables, out=folder / "server.log")
     until(ready.exists, seconds=60)
     made = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "test"]
-    token = forked.run(made, env=variables).stdout.strip()
+    token = forked.output(made, env=variables)
     return {"process": process, "url": json.loads(ready.read_text())["url"], "token": token}
 
 

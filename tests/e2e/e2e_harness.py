@@ -63,9 +63,7 @@ class Site:
 
     def command_line(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "server", *arguments]
-        done = forked.run(command, env=self.variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return forked.output(command, env=self.variables)
 
 
 @dataclass

@@ -56,7 +56,7 @@ class RealServer:
         self.operator = ""
         self.start()
         command = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "test"]
-        self.operator = forked.run(command, env=self.variables).stdout.strip()
+        self.operator = forked.output(command, env=self.variables)
 
     def start(self) -> None:
         ready = self.folder / "ready.json"

@@ -42,9 +42,7 @@ class RealServer:
 
     def run(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "server", *arguments]
-        done = forked.run(command, env=self.environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return forked.output(command, env=self.environment)
 
     def start(self) -> None:
         self.ready.unlink(missing_ok=True)

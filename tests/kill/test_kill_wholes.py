@@ -34,7 +34,7 @@ def trainings(servers: Forks, tmp_path_factory: pytest.TempPathFactory) -> Itera
     variables = os.environ | {"LOSSGUARD_DATA_DIR": str(folder / "server" / "data")}
     variables |= {"LOSSGUARD_PORT": str(urlsplit(server.url).port), "PYTHONPATH": str(ROOT)}
     make = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "tests"]
-    operator = forked.run(make, env=variables).stdout.strip()
+    operator = forked.output(make, env=variables)
     forks = Forks(script=SCRIPT)
     yield Trainings(forks, Site(server.url, server.token, operator), folder)
     forks.close()

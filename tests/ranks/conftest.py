@@ -25,7 +25,7 @@ def ranks_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ready = json.loads(ready_file.read_text())
         variables["LOSSGUARD_PORT"] = str(urlsplit(ready["url"]).port)
         make = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "tests"]
-        operator = forked.run(make, env=variables).stdout.strip()
+        operator = forked.output(make, env=variables)
         headers = {"Authorization": f"Bearer {operator}"}
         with httpx2.Client(base_url=ready["url"], headers=headers, trust_env=False, timeout=20) as api:
             yield Site(ready["url"], Path(ready["agent_token_file"]).read_text().strip(), api)

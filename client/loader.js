@@ -7,11 +7,12 @@ import { t } from "./i18n/index.js";
 
 /** @typedef {{ detail: string, fix: string, status?: number, now?: any }} Problem `now`: the run as it is, where the page was stale */
 
-const OURS = new Set([0, 403, 500]); // no answer, no right, a fault: said in the language of the page
+/** No answer, no right, a fault: said in the language of the page. Another 403 says why itself, as a cross-site request. @param {ApiError} error */
+const isOurs = ({ status, detail }) => [0, 500].includes(status) || (status === 403 && detail.startsWith("this is not for the role"));
 
 /** What the server or the network said no with; anything else is a fault of ours and goes on. @param {unknown} error @returns {Problem} */
 export function problemOf(error) {
-  if (error instanceof ApiError && OURS.has(error.status))
+  if (error instanceof ApiError && isOurs(error))
     return { detail: t(`problem.${error.status}`), fix: t(`problem.${error.status}.fix`), status: error.status };
   if (error instanceof ApiError)
     return { detail: error.detail, fix: error.fix, status: error.status, now: error.problem.run ?? error.problem };

@@ -5,7 +5,7 @@ import { phaseNow } from "../reducers.js";
 import { clause, ruleName, t, timeWords } from "../i18n/index.js";
 import { progress } from "./commandlist.js";
 import { h } from "./dom.js";
-import { by, commandName, dots, meter, when } from "./parts.js";
+import { by, commandName, dots, lowered, meter, when } from "./parts.js";
 
 /** @param {any} run @param {number} left @param {Date} now */
 export function doingCell(run, left, now) {
@@ -88,11 +88,8 @@ function doingText(run, state, now) {
   if (!command) return held || t("band.none_yet");
   return dots([
     held,
-    `${t("band.last")}${t("order.gap")}${lower(commandName(command))}${t("order.and")}${t(`command.state.${command.state}`)}`,
+    `${t("band.last")}${t("order.gap")}${lowered(commandName(command))}${t("order.and")}${t(`command.state.${command.state}`)}`,
     moment(new Date(command.updated_at), now, { words: timeWords() }),
     by(command, run),
   ]);
 }
-
-/** A verb in the middle of a sentence. @param {string} name */
-const lower = (name) => name.charAt(0).toLowerCase() + name.slice(1);

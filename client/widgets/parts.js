@@ -133,6 +133,9 @@ export const missing = (title) =>
     h("div", { class: "bar" }, h("a", { class: "btn", href: "/" }, t("nav.runs"))),
   );
 
+/** A verb in the middle of a sentence. @param {string} words */
+export const lowered = (words) => words.charAt(0).toLowerCase() + words.slice(1);
+
 /** A heading with its card of content. @param {string} id @param {string} title @param {import("./dom.js").Child | import("./dom.js").Child[]} beside @param {...import("./dom.js").Child} content */
 export const section = (id, title, beside, ...content) =>
   h("section", { class: "section", id, "data-key": id }, h("header", {}, h("h2", {}, title), beside), ...content);

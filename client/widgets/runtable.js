@@ -8,7 +8,7 @@ import { alertTitle, say, t, timeWords } from "../i18n/index.js";
 import { latest } from "./band.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
-import { meter, runState, severityBadge, th } from "./parts.js";
+import { lowered, meter, runState, severityBadge, th } from "./parts.js";
 
 const THREE = 3; // lines in the strip; the rest is a count
 export const SNIPPET =
@@ -251,9 +251,6 @@ const why = (run, now) =>
   (run.state === "lost" && run.heard_at
     ? t("runs.unheard", { span: shortSpan((now.getTime() - Date.parse(run.heard_at)) / 1000, timeWords()) })
     : "");
-
-/** A verb as the words beside it are written. @param {string} words */
-const lowered = (words) => words.charAt(0).toLowerCase() + words.slice(1);
 
 /** @param {any} run @param {string} tone @param {Date} now */
 function progress(run, tone, now) {

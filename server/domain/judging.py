@@ -9,7 +9,7 @@ A rule whose detector raises, or takes far too long over a point, is judged no m
 Thread: one at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from . import alerts, watching
 from .alerts import AlertOutcome, AlertStatus
 from .detectors import DETECTORS, State
 from .detectors.absence import ABSENCES
-from .detectors.base import RANKS, Verdict
+from .detectors.base import RANKS, Settings, Verdict
 from .points import Point
 from .rules import MAX_SERIES, AlertRule, Scope, settings_of
 from .watching import Watch
@@ -40,10 +40,6 @@ def anew(rule: AlertRule, key: Key, point: Point) -> Watch:
     """Where a rule stands that has seen nothing."""
     del key
     return watching.fresh(rule, point.segment)
-
-
-def _no_time() -> float:
-    return 0.0
 
 
 def _none(_: Point) -> bool:
@@ -72,16 +68,20 @@ class Failure:
 
 
 class Post:
-    """One rule on one series of one rank. It holds a `Watch` in place, because most points change only the detector."""
+    """One rule on one series of one rank. It holds a `Watch` in place, because most points change only the detector.
 
-    __slots__ = ("_detector", "_series", "_settings", "_step", "key", "rule", "segment", "state", "status")
+    `step` and `observe` are the detector's own. `Judging` calls them itself, a dozen at each point: a method between would cost
+    as much as many of them.
+    """
+
+    __slots__ = ("key", "observe", "rule", "segment", "settings", "state", "status", "step")
 
     def __init__(self, rule: AlertRule, key: Key, watch: Watch, ranks: int = 0) -> None:
         self.rule, self.key = rule, key
-        self._detector, self._settings = DETECTORS[rule.detector], settings_of(rule)
-        self._series, self._step = key[1], self._detector.step
-        if self._detector.across_ranks:
-            self._settings[RANKS] = float(ranks)
+        detector, self.settings = DETECTORS[rule.detector], settings_of(rule)
+        self.step, self.observe = detector.step, detector.observe or _as_it_was
+        if detector.across_ranks:
+            self.settings[RANKS] = float(ranks)
         self.take(watch)
 
     def take(self, watch: Watch) -> None:
@@ -93,27 +93,25 @@ class Post:
         """Where it stands."""
         return Watch(self.state, self.status, self.segment, self.rule.version)
 
-    def see(self, point: Point, run_id: str) -> Change | None:
-        """See a point of its own series, or of a companion of it. What became of the alert, where anything did."""
-        if point.series != self._series:
-            assert self._detector.observe is not None
-            self.state = self._detector.observe(self.state, point, self._settings)
-            return None
-        self.state, verdict = self._step(self.state, point, self._settings)
-        before = self.status
-        if before.state is None and not verdict.holds:
-            return None
-        if self._detector.across_ranks:
+    def follow(self, verdict: Verdict, point: Point, run_id: str) -> Change | None:
+        """What becomes of the alert after a verdict, where anything does."""
+        if self.key[2] == ALL_RANKS:
             point = _of_all_ranks(point, verdict)
-        outcome = alerts.step(before, verdict, self.rule, point.step, lambda: watching.episode_id(run_id, self.rule, point))
+        before, rule = self.status, self.rule
+        outcome = alerts.step(before, verdict, rule, point.step, lambda: watching.episode_id(run_id, rule, point))
         self.status = outcome.status
-        return Change(self.rule, self.key, point, before, verdict, outcome) if outcome.changed else None
+        return Change(rule, self.key, point, before, verdict, outcome) if outcome.changed else None
 
     def look_again(self, before: State, point: Point) -> None:
         """Have the detector judge a point once more, from the state it had; what it finds is thrown away."""
-        again = self._detector.step if point.series == self.key[1] else self._detector.observe
-        assert again is not None
-        again(before, point, self._settings)
+        again = self.step if point.series == self.key[1] else self.observe
+        again(before, point, self.settings)
+
+
+def _as_it_was(state: State, point: Point, settings: Settings) -> State:
+    """What a detector without companions sees of another series."""
+    del point, settings
+    return state
 
 
 def _of_all_ranks(point: Point, verdict: Verdict) -> Point:
@@ -123,6 +121,7 @@ def _of_all_ranks(point: Point, verdict: Verdict) -> Point:
 
 
 _Concerned = tuple[tuple[AlertRule, Key], ...]
+_Posts = tuple[Post, ...]
 
 
 class Judging:
@@ -150,7 +149,7 @@ class Judging:
         stand: Stand = anew,
         *,
         ranks: int = 0,
-        clock: Callable[[], float] = _no_time,
+        clock: Callable[[], float] | None = None,
         known: Iterable[Key] = (),
         is_kept: Callable[[Point], bool] = _none,
     ) -> None:
@@ -163,53 +162,78 @@ class Judging:
         """By rule: those whose pattern matches more series than are watched."""
         self._posts: dict[Key, Post] = {}
         self._by_series: dict[str, tuple[_Concerned, _Concerned]] = {}
-        self._ready: dict[str, tuple[int, tuple[Post, ...]]] = {}
-        """By series: the segment that all its posts stand in, and they."""
+        self._ready: dict[str, tuple[int, tuple[_Posts, _Posts]]] = {}
+        """By series: the segment that all its posts stand in, those that observe and those that judge."""
         self._of_pattern: dict[str, set[str]] = {rule.rule_id: set() for rule in self.rules if rule.is_pattern}
         for rule_id, series, of_rank in known:
             if rule_id in self._of_pattern and of_rank == rank:
                 self._of_pattern[rule_id].add(series)
 
-    def judge(self, point: Point) -> Iterator[Change]:
-        """What a point changes. The iterator must be read to its end before the next point is judged."""
+    def judge(self, point: Point) -> Sequence[Change]:
+        """What a point changes."""
         ready = self._ready.get(point.series)
         posts = ready[1] if ready is not None and ready[0] == point.segment else self._gathered(point)
-        befores, began = [post.state for post in posts], self._clock()
-        changes = []
-        for post in posts:
-            try:
-                change = post.see(point, self._run_id)
-            except Exception as error:  # whatever one rule does, the others must not suffer
-                self._fail(post.rule, point, f"its detector raised {type(error).__name__}: {str(error)[:200]}")
-                continue
-            if change is not None:
-                changes.append(change)
-        took = self._clock() - began
-        if took > SLOW_SECONDS:  # all together: nearly always it is nobody's fault
-            slow = self._slow(posts, befores, point, took)
-            changes = [each for each in changes if each.rule.rule_id not in slow]
-        yield from changes
+        return self._seen(point, posts) if self._clock is None else self._timed(point, posts, self._clock)
 
-    def _gathered(self, point: Point) -> tuple[Post, ...]:
+    def _seen(self, point: Point, posts: tuple[_Posts, _Posts]) -> list[Change]:
+        """Show a point to the posts. Nearly always none of the rules holds, and nothing is done but to ask the detectors."""
+        observing, judging = posts
+        changes = []
+        for post in observing:
+            try:
+                observe = post.observe
+                post.state = observe(post.state, point, post.settings)
+            except Exception as error:  # whatever one rule does, the others must not suffer
+                self._raised(post.rule, point, error)
+        for post in judging:
+            try:
+                step = post.step  # taken first: called where it stands it would be looked for as a method, which costs more
+                post.state, verdict = step(post.state, point, post.settings)
+                if verdict.holds or post.status.state is not None:
+                    change = post.follow(verdict, point, self._run_id)
+                    if change is not None:
+                        changes.append(change)
+            except Exception as error:  # the same
+                self._raised(post.rule, point, error)
+        return changes
+
+    def _timed(self, point: Point, posts: tuple[_Posts, _Posts], clock: Callable[[], float]) -> list[Change]:
+        """The same with an eye on the clock, and with the state that each post had before: see `_slow`."""
+        befores, began = [(post, post.state) for post in (*posts[0], *posts[1])], clock()
+        changes = self._seen(point, posts)
+        took = clock() - began
+        if took <= SLOW_SECONDS:  # all together: nearly always it is nobody's fault
+            return changes
+        slow = self._slow(befores, point, took, clock)
+        return [each for each in changes if each.rule.rule_id not in slow]
+
+    def _gathered(self, point: Point) -> tuple[_Posts, _Posts]:
         """The posts that are to see a point, kept for the next point of its series where they will be the same."""
-        concerned = [each for part in self._concerned(point.series) for each in part]
-        posts = tuple(post for rule, key in concerned if (post := self._post(rule, key, point)) is not None)
-        if len(posts) == len(concerned) and not any(post.key[2] == ALL_RANKS for post in posts):
+        observing, judging = self._concerned(point.series)
+        posts = self._posts_of(observing, point), self._posts_of(judging, point)
+        gathered, concerned = (*posts[0], *posts[1]), (*observing, *judging)
+        if len(gathered) == len(concerned) and not any(post.key[2] == ALL_RANKS for post in gathered):
             self._ready[point.series] = point.segment, posts
         return posts
 
-    def _slow(self, posts: Iterable[Post], befores: Iterable[State], point: Point, took: float) -> set[str]:
+    def _posts_of(self, concerned: _Concerned, point: Point) -> _Posts:
+        return tuple(post for rule, key in concerned if (post := self._post(rule, key, point)) is not None)
+
+    def _slow(self, befores: Iterable[tuple[Post, State]], point: Point, took: float, clock: Callable[[], float]) -> set[str]:
         """The rules that took too long, and do so once more: the first time it may have been the machine that stood still."""
         slow = set()
-        for post, before in zip(posts, befores, strict=True):
-            began = self._clock()
+        for post, before in befores:
+            began = clock()
             if post.rule.rule_id not in self.failures:
                 post.look_again(before, point)
-            if self._clock() - began > SLOW_SECONDS:
+            if clock() - began > SLOW_SECONDS:
                 said = f"its detector took {took * 1000:.0f} ms over one point, twice; {SLOW_SECONDS * 1000:g} ms is the limit"
                 self._fail(post.rule, point, said)
                 slow.add(post.rule.rule_id)
         return slow
+
+    def _raised(self, rule: AlertRule, point: Point, error: Exception) -> None:
+        self._fail(rule, point, f"its detector raised {type(error).__name__}: {str(error)[:200]}")
 
     def _fail(self, rule: AlertRule, point: Point, text: str) -> None:
         self.failures[rule.rule_id] = Failure(rule, point, text)
@@ -310,6 +334,5 @@ def replayed(
     everywhere = [replace(rule, scope=Scope(), enabled=True) for rule in rules]
     judging = Judging(run_id, "", rank, everywhere, goes_on, ranks=ranks)
     for point in points:
-        for _ in judging.judge(point):
-            pass
+        judging.judge(point)
     return judging

@@ -92,6 +92,32 @@ def test_a_machine_that_stands_still_once_makes_no_rule_fail():
     assert made.failures == {}
 
 
+def test_a_rule_that_raises_at_a_companions_point_is_judged_no_more_and_the_others_go_on(monkeypatch):
+    def blind(_state, _point, _settings):
+        raise ZeroDivisionError("by zero")
+
+    broken = {**DETECTORS, DetectorKind.ZERO: replace(DETECTORS[DetectorKind.ZERO], observe=blind)}
+    monkeypatch.setattr(judging, "DETECTORS", broken)
+    zero = replace(HIGH, rule_id="zero", detector=DetectorKind.ZERO, settings={})
+    made = judging.Judging("run", "p", 0, [zero, HIGH, replace(HIGH, rule_id="norm", series="train/grad_norm")])
+    changed = [made.judge(Point(name, 1, 0, 1, 1, 0.0, 20.0)) for name in ("train/grad_norm", "train/loss")]
+    assert [[each.rule.rule_id for each in changes] for changes in changed] == [["norm"], ["high"]]
+    assert made.failures["zero"].text == "its detector raised ZeroDivisionError: by zero"
+
+
+def test_what_a_point_changes_is_the_same_with_an_eye_on_the_clock_and_without():
+    plain, timed = (judging.Judging("run", "p", 0, DEFAULT_RULES, clock=clock) for clock in (None, lambda: 1.0))
+    fired = 0
+    for step in range(1, 400):
+        for name, usual in (("train/grad_norm", 1.0), ("train/loss", 2.0)):
+            point = Point(name, 1, 0, step, step, 0.0, usual * (30.0 if step % 100 in range(60, 70) else 1 + step % 7 / 100))
+            changes = plain.judge(point)
+            assert changes == timed.judge(point)
+            fired += len(changes)
+    assert fired > 10
+    assert [post.watch for post in plain.posts] == [post.watch for post in timed.posts]
+
+
 def test_a_rule_whose_series_does_not_come_is_noted_once_and_taken_back_when_it_does(connection, clock, trainer):
     use_default_rules(connection)
     use_rules(connection, replace(HIGH, series="train/los"))

@@ -84,7 +84,6 @@ DETECTORS: Mapping[DetectorKind, Detector] = {
     DetectorKind.DIVERGENCE: _with_windows(
         Detector(divergence.DivergenceState, divergence.step, divergence.SETTINGS, _whole(divergence.DivergenceState)),
         divergence.DivergenceState,
-        ranked="values",
         ranked_moves="moves",
     ),
     DetectorKind.PLATEAU: _with_windows(

@@ -26,7 +26,7 @@ from server.domain.runs import ENDED
 from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import Phase, RunState
 
-from .base import DetectorKind, Setting, Settings, Verdict
+from .base import CLEAR, DetectorKind, Setting, Settings, Verdict
 
 HEARTBEAT, STEP, END = "run/heartbeat", "run/step", "run/end"
 FEW_GAPS: Final = 3
@@ -98,7 +98,7 @@ def stalled(pulse: Pulse, settings: Settings, now: datetime) -> Verdict:
     if pulse.state not in (RunState.RUNNING, RunState.PAUSED):
         return Verdict(None, still)
     if pulse.state is RunState.PAUSED or limit is None:
-        return Verdict(False, still)  # noqa: FBT003  a verdict's own value
+        return Verdict(CLEAR, still)
     is_heard = (now - pulse.heard_at).total_seconds() < HEARD_SECONDS
     return Verdict((is_heard or None) if still >= limit else False, still, limit, _evidence(pulse))
 

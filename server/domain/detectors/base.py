@@ -81,6 +81,11 @@ class Verdict:
     evidence: tuple[tuple[str, float], ...] = ()
 
 
+HOLDS: Final = True
+CLEAR: Final = False
+"""What `holds` says. It is given by its place: a keyword costs as much as the verdict itself, of which a point makes a dozen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One number a rule may set: its default (None: must be given or may be left out), and what it may be."""

@@ -19,7 +19,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import Setting, Settings, Verdict
+from .base import HOLDS, Setting, Settings, Verdict
 
 SETTINGS: Final = {
     "growth": Setting(0.2, 0.0, 1e6, meaning="growth over the window, as a share of where it began"),
@@ -53,7 +53,7 @@ def step(state: CreepState, point: Point, settings: Settings) -> tuple[CreepStat
     """Take a point in; judge with each 32nd. Values that are not finite and above 0 are passed over."""
     value = point.value
     if not (math.isfinite(value) and value > 0):
-        return state, Verdict(holds=None, value=value)
+        return state, Verdict(None, value)
     s, points, values = state, state.points + 1, (*state.values, value)
     if points <= settings["startup_points"]:
         following = CreepState(points)
@@ -88,4 +88,4 @@ def _verdict(state: CreepState, value: float, settings: Settings) -> Verdict:
     evidence = [("start", state.start), ("level", state.now), ("points", float(WINDOW * TOGETHER))]
     if state.left is not None:
         evidence.append(("left", state.left))
-    return Verdict(True, value, state.start * (1.0 + settings["growth"]), tuple(evidence))  # noqa: FBT003  the verdict itself
+    return Verdict(HOLDS, value, state.start * (1.0 + settings["growth"]), tuple(evidence))

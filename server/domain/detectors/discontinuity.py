@@ -25,7 +25,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, Setting, Settings, Verdict
 from .windows import TO_SIGMA
 
 SETTINGS: Final = {
@@ -64,13 +64,13 @@ def step(state: BreakState, point: Point, settings: Settings) -> tuple[BreakStat
     """Judge the points since the resume together; outside of a resume only remember. Non-finite values are passed over."""
     value = point.value
     if not math.isfinite(value):
-        return state, Verdict(holds=None, value=value)
-    at = (point.step, value)
+        return state, Verdict(None, value)
+    now = ((point.step, value),)
     if state.after is None:
-        return BreakState((*state.before[-BEFORE + 1 :], at)), Verdict(holds=False, value=value)
+        return BreakState(state.before[1 - BEFORE :] + now), Verdict(CLEAR, value)
     if len(state.before) < settings["history"]:
-        return BreakState((*state.before, *state.after, at)), Verdict(holds=None, value=value)
-    after = (*state.after, at)
+        return BreakState(state.before + state.after + now), Verdict(None, value)
+    after = state.after + now
     verdict = _judge(state.before, after, settings)
     if len(after) >= settings["points"]:
         return BreakState((state.before + after)[-BEFORE:]), verdict
@@ -80,7 +80,7 @@ def step(state: BreakState, point: Point, settings: Settings) -> tuple[BreakStat
 def _judge(before: Curve, after: Curve, settings: Settings) -> Verdict:
     value = after[-1][1]
     if len(after) < FEWEST:
-        return Verdict(holds=None, value=value)
+        return Verdict(None, value)
     now, ahead = statistics.median(v for _, v in after), statistics.median(s for s, _ in after)
     low, high = _expected(before, ahead)
     expected = min(max(now, low), high)

@@ -26,7 +26,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 
 from .base import Setting, Settings, Verdict
-from .past import NOTHING, Past, see
+from .past import NOTHING, YOUNG, Past, see
 from .windows import TO_SIGMA, Floats, median, pushed
 
 MOVES: Final = 64
@@ -62,11 +62,13 @@ NO_LEVEL: Final = SlowLevel()
 
 @frozen
 class DivergenceState:
-    """The last K values and the last distances between logarithms of successive ones, each as they came and in rising order."""
+    """The last K values; the last distances between logarithms of successive ones, as they came and in rising order.
+
+    The few values are sorted where their median is asked for: up to some thirty that is less work than to keep them in order.
+    """
 
     past: Past = NOTHING
     values: Floats = ()
-    ranked: Floats = ()
     moves: Floats = ()
     ranked_moves: Floats = ()
     log: float = 0.0
@@ -86,25 +88,24 @@ def step(state: DivergenceState, point: Point, settings: Settings) -> tuple[Dive
     past, anew = see(state.past, value, point.step)
     if past.signed:
         return DivergenceState(past), Verdict(None, value)
-    values, ranked = pushed(state.values, state.ranked, value, int(settings["window"]))
-    log = math.log(value)
+    window, best, slow, log = settings["window"], state.best, state.slow, math.log(value)
+    values = (*(state.values if len(state.values) < window else state.values[1:]), value)
     moves, ranked_moves = ((), ()) if anew else (state.moves, state.ranked_moves)
     if past.count > 1 and not anew:
         moves, ranked_moves = pushed(moves, ranked_moves, abs(log - state.log), MOVES)
-    best, high, slow = state.best, state.high, state.slow
-    if len(values) < settings["window"] or best is None:
-        best = median(ranked) if len(values) == settings["window"] else None
-        return DivergenceState(past, values, ranked, moves, ranked_moves, log, best), Verdict(None, value)
-    level = median(ranked)
-    limit = _limit(level, best, ranked_moves, settings["window"], settings)
-    high = high + 1 if level > limit else 0
-    if past.count % settings["window"] == 0:
+    if best is None:
+        best = median(sorted(values)) if len(values) == window else None
+        return DivergenceState(past, values, moves, ranked_moves, log, best), Verdict(None, value)
+    level = median(sorted(values))
+    limit = _limit(level, best, ranked_moves, window, settings)
+    high = state.high + 1 if level > limit else 0
+    if past.count % window == 0:
         slow = _slowly(slow, level, ranked_moves, settings)
-    following = DivergenceState(past, values, ranked, moves, ranked_moves, log, min(level, best), high, slow)
+    following = DivergenceState(past, values, moves, ranked_moves, log, min(level, best), high, slow)
     holds = high >= settings["points"] or slow.high >= SLOW_HIGH
-    if not holds and past.young and _has_relapsed(past.first, best, values, settings["give_back"]):
+    if not holds and past.count <= YOUNG and _has_relapsed(past.first, best, values, settings["give_back"]):
         holds, limit = True, YOUNG_TIMES * best
-    evidence = (("level", level), ("best", best), ("points", settings["window"])) if holds or high else ()
+    evidence = (("level", level), ("best", best), ("points", window)) if holds or high else ()
     return following, Verdict(holds, value, limit if math.isfinite(limit) else None, evidence)
 
 

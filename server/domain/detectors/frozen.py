@@ -10,7 +10,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, Setting, Settings, Verdict
 
 SETTINGS: Final = {
     "points": Setting(10, 2, 100_000, whole=True, meaning="points in a row that are the same"),
@@ -34,13 +34,17 @@ def step(state: FrozenState, point: Point, settings: Settings) -> tuple[FrozenSt
     value = point.value
     if not math.isfinite(value):
         return state, Verdict(None, value)
-    first, lowest = (value, value) if state.first is None else (state.first, min(value, state.lowest))
-    if state.same and abs(value - state.value) <= settings["tolerance"] * abs(state.value):
-        following = FrozenState(state.value, state.same + 1, first, lowest)
-    else:
-        following = FrozenState(value, 1, first, lowest)
-    if following.same < settings["points"]:
-        return following, Verdict(holds=False, value=value)
+    first, lowest = state.first, state.lowest
+    if first is None:
+        first = lowest = value
+    elif value <= lowest:
+        lowest = value
+    if not state.same or abs(value - state.value) > settings["tolerance"] * abs(state.value):
+        return FrozenState(value, 1, first, lowest), Verdict(CLEAR, value)
+    same = state.same + 1
+    following = FrozenState(state.value, same, first, lowest)
+    if same < settings["points"]:
+        return following, Verdict(CLEAR, value)
     limit = lowest + settings["lost"] * (first - lowest)
-    evidence = (("points", float(following.same)), ("lowest", lowest), ("first", first))
+    evidence = (("points", float(same)), ("lowest", lowest), ("first", first))
     return following, Verdict(value > limit or not settings["lost"], value, limit, evidence)

@@ -18,7 +18,7 @@ from server.domain.values import frozen
 from trainer_agent.wire.codec import MAX_STEP
 from trainer_agent.wire.vocabulary import SegmentCause
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, HOLDS, Setting, Settings, Verdict
 
 SETTINGS: Final = {
     "ratio": Setting(2.0**-8, 0.0, 1.0, meaning="share of its running maximum under which the scale has collapsed"),
@@ -57,7 +57,7 @@ def step(state: ScaleState, point: Point, settings: Settings) -> tuple[ScaleStat
     """Judge the scale by its running maximum. Nothing is judged in the first search, nor a value that is not finite."""
     value = point.value
     if not math.isfinite(value):
-        return state, Verdict(holds=None, value=value)
+        return state, Verdict(None, value)
     until = min(point.step + int(settings["startup_steps"]) - 1, MAX_STEP) if state.last is None else state.until
     is_search = until is not None and point.step <= until
     following = _remembered(state, point, until if is_search else None)
@@ -82,10 +82,10 @@ def _remembered(state: ScaleState, point: Point, until: int | None) -> ScaleStat
 
 def _judge(state: ScaleState, value: float, maximum: float | None, settings: Settings) -> Verdict:
     if maximum is None or state.highest is None:
-        return Verdict(holds=None, value=value)
+        return Verdict(None, value)
     share, floor = settings["ratio"] * maximum, settings["floor"]
     is_low, is_exhausted = value < share, value <= floor < state.highest
     if value >= state.highest or not (is_low or is_exhausted):
-        return Verdict(holds=False, value=value, limit=max(share, floor))
+        return Verdict(CLEAR, value, max(share, floor))
     evidence = (("maximum", maximum if is_low else state.highest),)
-    return Verdict(holds=True, value=value, limit=share if is_low else floor, evidence=evidence)
+    return Verdict(HOLDS, value, share if is_low else floor, evidence)

@@ -11,7 +11,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import MOST_BITS, Setting, Settings, Verdict
+from .base import CLEAR, MOST_BITS, Setting, Settings, Verdict
 
 SETTINGS: Final[dict[str, Setting]] = {
     "need": Setting(1, 1, MOST_BITS, whole=True, meaning="non-finite points that are needed"),
@@ -36,10 +36,10 @@ def step(state: NonfiniteState, point: Point, settings: Settings) -> tuple[Nonfi
     """Holds at NaN, inf and -inf, as often as it takes."""
     finite = math.isfinite(point.value)
     if finite and not state.hits:
-        return _FINITE, Verdict(holds=False, value=point.value)
+        return _FINITE, Verdict(CLEAR, point.value)
     first_step = point.step if state.first_step is None else state.first_step
     if finite and not state.any_finite:
-        return _FINITE, Verdict(holds=False, value=point.value)  # the search is over, and what it skipped is no sign
+        return _FINITE, Verdict(CLEAR, point.value)  # the search is over, and what it skipped is no sign
     hits = (state.hits << 1 | (not finite)) & (1 << int(settings["of"])) - 1
     following = NonfiniteState(hits, state.any_finite or finite, first_step)
     found = hits.bit_count()

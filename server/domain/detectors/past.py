@@ -49,12 +49,13 @@ def see(past: Past, value: float, step: int) -> tuple[Past, bool]:
     count = past.count + 1
     if count == 1:
         return Past(1, value, value, settled=False, signed=value <= 0, step=step), False
-    first, lowest, gap, pace, odd, anew = past.first, past.lowest, step - past.step, past.pace, 0, False
-    if gap != pace:
-        pace, odd, anew = _paced(past, gap)
+    first, lowest, signed, pace, odd, anew = past.first, past.lowest, past.signed, past.pace, 0, False
+    if step - past.step != pace:
+        pace, odd, anew = _paced(past, step - past.step)
+    if value < lowest:  # and no other value can be the first below zero
+        lowest, signed = value, signed or value < 0
     settled = past.settled or value <= SETTLED * first or count > YOUNG
-    signed = past.signed or value < 0
-    return Past(count, first, min(value, lowest), settled, signed, step, pace, odd), anew
+    return Past(count, first, lowest, settled, signed, step, pace, odd), anew
 
 
 def _paced(past: Past, gap: int) -> tuple[int, int, bool]:

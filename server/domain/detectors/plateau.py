@@ -14,7 +14,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 from trainer_agent.wire import series
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, Setting, Settings, Verdict
 from .windows import Floats, median, pushed, spread
 
 FIRST: Final = 10
@@ -61,7 +61,7 @@ def step(state: PlateauState, point: Point, settings: Settings) -> tuple[Plateau
     if not math.isfinite(value):
         return state, Verdict(None, value)
     if state.learns or value <= 0:
-        return _LEARNS, Verdict(holds=False, value=value)
+        return _LEARNS, Verdict(CLEAR, value)
     first = (*state.first, value) if state.count < FIRST else state.first
     count, lowest = state.count + 1, min(value, state.lowest)
     following = PlateauState(count, first, lowest, state.learns, state.norms, state.ranked_norms)
@@ -70,7 +70,7 @@ def step(state: PlateauState, point: Point, settings: Settings) -> tuple[Plateau
     begun = median(sorted(first))
     limit = (1 - settings["fall"]) * begun
     if lowest <= limit:
-        return _LEARNS, Verdict(holds=False, value=value, limit=limit)
+        return _LEARNS, Verdict(CLEAR, value, limit)
     if count < settings["after"]:
         return following, Verdict(None, value, limit)
     evidence = (("first", begun), ("lowest", lowest), ("points", float(count)))

@@ -13,7 +13,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, Setting, Settings, Verdict
 from .skip_streak import counted, is_search
 
 SETTINGS: Final = {
@@ -47,12 +47,12 @@ def begins(state: ShareState, cause: SegmentCause) -> ShareState:
 def step(state: ShareState, point: Point, settings: Settings) -> tuple[ShareState, Verdict]:
     """Count the skips of the two windows that end with this point."""
     if not math.isfinite(point.value):
-        return state, Verdict(holds=None, value=point.value)
+        return state, Verdict(None, point.value)
     if point.value <= 0 and not (state.gaps or state.is_streak) and state.resumed is None:  # as nearly always
-        return state, Verdict(holds=False, value=point.value)
+        return state, Verdict(CLEAR, point.value)
     following = _counted(state, point, settings)
     if not following.gaps:
-        return following, Verdict(holds=False, value=point.value)
+        return following, Verdict(CLEAR, point.value)
     return following, _judge(following, point, settings)
 
 

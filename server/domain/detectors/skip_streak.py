@@ -15,7 +15,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import SegmentCause
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, Setting, Settings, Verdict
 
 SETTINGS: Final = {
     "streak": Setting(4, 1, 10_000, whole=True, meaning="skipped steps in a row"),
@@ -48,12 +48,12 @@ def begins(state: StreakState, cause: SegmentCause) -> StreakState:
 def step(state: StreakState, point: Point, settings: Settings) -> tuple[StreakState, Verdict]:
     """Count the streak. Holds from its `streak`th step on."""
     if not math.isfinite(point.value):
-        return state, Verdict(holds=None, value=point.value)
+        return state, Verdict(None, point.value)
     if point.value <= 0 and not state.length and state.resumed is None:  # as nearly always
-        return state, Verdict(holds=False, value=point.value)
+        return state, Verdict(CLEAR, point.value)
     resumed = counted(state.resumed)
     if point.value <= 0:
-        return StreakState(resumed=resumed), Verdict(holds=False, value=point.value)
+        return StreakState(resumed=resumed), Verdict(CLEAR, point.value)
     first_step, searching = state.first_step, state.is_search
     if not state.length:
         first_step, searching = point.step, is_search(point.step, state.resumed, settings)

@@ -14,7 +14,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import Setting, Settings, Verdict
+from .base import HOLDS, Setting, Settings, Verdict
 
 SETTINGS: Final = {
     "times": Setting(1.5, 1.0, 1e6, meaning="times slower than the past"),
@@ -45,7 +45,7 @@ def step(state: SlowState, point: Point, settings: Settings) -> tuple[SlowState,
     """Take a point in; judge with each tenth. Values that are not finite and above 0 are passed over."""
     value = point.value
     if not (math.isfinite(value) and value > 0):
-        return state, Verdict(holds=None, value=value)
+        return state, Verdict(None, value)
     s, values = state, (*state.values, value)
     if len(values) < TOGETHER:
         following = SlowState(values, s.past, s.slow, s.holds, s.now, s.usual, s.limit)
@@ -68,4 +68,4 @@ def _verdict(state: SlowState, value: float) -> Verdict:
     if not state.holds:
         return Verdict(state.holds, value, state.limit)
     evidence = (("level", state.now), ("usual", state.usual), ("points", float(state.slow * TOGETHER)))
-    return Verdict(holds=True, value=value, limit=state.limit, evidence=evidence)
+    return Verdict(HOLDS, value, state.limit, evidence)

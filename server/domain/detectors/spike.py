@@ -22,7 +22,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import MOST_BITS, Setting, Settings, Verdict
+from .base import CLEAR, MOST_BITS, Setting, Settings, Verdict
 from .past import NOTHING, Past, see
 from .windows import Floats, median, pushed, spread
 
@@ -74,12 +74,15 @@ def step(state: SpikeState, point: Point, settings: Settings) -> tuple[SpikeStat
     if (past.signed and settings["times"] > 1) or not (past.settled or past.count == 1 or not settings["young_times"]):
         return SpikeState(past, state.values, state.ranked, state.hits), Verdict(None, value)
     values, ranked = ((), ()) if anew else (state.values, state.ranked)
-    length, scarce = int(settings["window"]), len(ranked) < settings["history"]
+    length, scarce = settings["window"], len(ranked) < settings["history"]
     judged = _young(ranked, past, settings) if scarce else _limit(ranked, value, past, settings)
     if judged is None:
         return SpikeState(past, *pushed(values, ranked, value, length), state.hits), Verdict(None, value)
     limit, middle, alone = judged
     hit = value > limit
+    if not hit and not state.hits:  # nearly all points
+        values, ranked = pushed(values, ranked, value, length)
+        return SpikeState(past, values, ranked), Verdict(CLEAR, value, limit)
     hits = (state.hits << 1 | hit) & (1 << int(settings["of"])) - 1
     if not (hit and past.young and scarce):  # too few to outvote it: it would become the past
         values, ranked = pushed(values, ranked, value, length)

@@ -57,7 +57,7 @@ class StragglerState:
 
 def step(state: StragglerState, point: Point, settings: Settings) -> tuple[StragglerState, Verdict]:
     """Take a point of one rank in; judge the round that it completes, if it completes one."""
-    value, unknown = point.value, Verdict(holds=None, value=point.value)
+    value, unknown = point.value, Verdict(None, point.value)
     if not math.isfinite(value) or settings.get(RANKS) == 1:
         return state, unknown
     number = point.step // ROUND
@@ -83,11 +83,11 @@ def _judge(state: StragglerState, number: int, value: float, settings: Settings)
     """What round `number` says, which a rank has just gone past."""
     levels = {each.rank: level for each in state.ranks for done, level in each.done if done == number}
     if len(levels) < max(2, settings.get(RANKS, 0), len(state.ranks)):
-        return state, Verdict(holds=None, value=value)
+        return state, Verdict(None, value)
     ranks = tuple(RankState(each.rank, each.round, each.values, _after(each.done, number)) for each in state.ranks)
     judged = state.judged + 1
     if judged <= settings["startup_rounds"]:
-        return StragglerState(ranks, judged), Verdict(holds=None, value=value)
+        return StragglerState(ranks, judged), Verdict(None, value)
     slow = {rank: state.slow.get(rank, 0) + 1 for rank in levels if _is_slow(rank, levels, settings)}
     return StragglerState(ranks, judged, slow), _verdict(number, levels, slow, settings)
 

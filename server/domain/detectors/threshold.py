@@ -10,7 +10,7 @@ from typing import Final
 from server.domain.points import Point
 from server.domain.values import frozen
 
-from .base import Setting, Settings, Verdict
+from .base import CLEAR, HOLDS, Setting, Settings, Verdict
 
 _LARGEST: Final = 1e308
 
@@ -28,10 +28,10 @@ class ThresholdState:
 def step(state: ThresholdState, point: Point, settings: Settings) -> tuple[ThresholdState, Verdict]:
     """Judge a finite value against `above` and `below`; a value equal to its limit is still within it."""
     if not math.isfinite(point.value):
-        return state, Verdict(holds=None, value=point.value)
+        return state, Verdict(None, point.value)
     above, below = settings.get("above"), settings.get("below")
     if above is not None and point.value > above:
-        return state, Verdict(holds=True, value=point.value, limit=above, evidence=(("above", above),))
+        return state, Verdict(HOLDS, point.value, above, (("above", above),))
     if below is not None and point.value < below:
-        return state, Verdict(holds=True, value=point.value, limit=below, evidence=(("below", below),))
-    return state, Verdict(holds=False, value=point.value, limit=above if above is not None else below)
+        return state, Verdict(HOLDS, point.value, below, (("below", below),))
+    return state, Verdict(CLEAR, point.value, above if above is not None else below)

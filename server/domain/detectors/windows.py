@@ -1,4 +1,4 @@
-"""Windows of the last values, kept in rising order beside the order in which they came: no detector sorts at a point.
+"""Windows of the last values, kept in rising order beside the order in which they came: no detector sorts a long one at a point.
 
 W: length of a window. Both tuples hold the same W finite values.
 """
@@ -13,15 +13,14 @@ TO_SIGMA: Final = 1.4826
 Floats = tuple[float, ...]
 
 
-def pushed(values: Floats, ranked: Floats, value: float, length: int) -> tuple[Floats, Floats]:
+def pushed(values: Floats, ranked: Floats, value: float, length: float) -> tuple[Floats, Floats]:
     """The window with one more value, and without the oldest where it is full: as it came, and in rising order."""
-    order = list(ranked)
-    values = (*values, value)
-    if len(values) > length:
+    order, last = [*ranked], (value,)
+    if len(values) >= length:
         del order[bisect_left(order, values[0])]
         values = values[1:]
     insort(order, value)
-    return values, tuple(order)
+    return values + last, tuple(order)
 
 
 def median(ranked: Sequence[float]) -> float:

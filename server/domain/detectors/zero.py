@@ -18,7 +18,7 @@ from server.domain.points import Point
 from server.domain.values import frozen
 from trainer_agent.wire import series
 
-from .base import MOST_BITS, Setting, Settings, Verdict
+from .base import CLEAR, MOST_BITS, Setting, Settings, Verdict
 
 HISTORY: Final = 10
 """Values other than zero before a point can be suspicious."""
@@ -63,7 +63,7 @@ def step(state: ZeroState, point: Point, settings: Settings) -> tuple[ZeroState,
     if not math.isfinite(value):
         return state, Verdict(None, value)
     if value >= state.lowest and value and not state.hits and not state.zeros and state.count == HISTORY:
-        return state, Verdict(holds=False, value=value)  # nearly all points
+        return state, Verdict(CLEAR, value)  # nearly all points
     bad = state.bad_gradient_at == point.step
     suspicious = _is_suspicious(state, value, bad=bad)
     hits = (state.hits << 1 | suspicious) & (1 << int(settings["of"])) - 1

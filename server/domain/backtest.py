@@ -20,8 +20,9 @@ from trainer_agent.wire.vocabulary import AlertState, SegmentCause
 from . import episodes, watching
 from .alerts import Alert, AlertStatus, CloseReason
 from .detectors import DETECTORS
-from .judging import ALL_RANKS, Change, Failure, Judging, Key, Post, replayed
+from .judging import ALL_RANKS, Change, Failure, Judging, Key, Post
 from .points import Point
+from .replaying import replayed
 from .rules import AlertRule
 from .watching import Watch
 

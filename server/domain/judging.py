@@ -9,11 +9,9 @@ A rule whose detector raises, or takes far too long over a point, is judged no m
 Thread: one at a time.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
-
-from trainer_agent.wire.vocabulary import SegmentCause
 
 from . import alerts, watching
 from .alerts import AlertOutcome, AlertStatus
@@ -21,7 +19,7 @@ from .detectors import DETECTORS, State
 from .detectors.absence import ABSENCES
 from .detectors.base import RANKS, Settings, Verdict
 from .points import Point
-from .rules import MAX_SERIES, AlertRule, Scope, settings_of
+from .rules import MAX_SERIES, AlertRule, settings_of
 from .watching import Watch
 
 ALL_RANKS = -1
@@ -309,30 +307,3 @@ class Judging:
 def _by_points(rule: AlertRule) -> bool:
     """Whether points say when the rule holds, and not the time that passes without any."""
     return rule.detector not in ABSENCES
-
-
-def replayed(
-    run_id: str, rank: int, rules: Iterable[AlertRule], points: Iterable[Point], causes: Mapping[int, SegmentCause], *, ranks: int
-) -> Judging:
-    """The rules where the points of an effective curve bring them, from nothing; what they would tell is not told.
-
-    Args:
-        run_id: the run.
-        rank: whose points they are; `ALL_RANKS` for those of all.
-        rules: those to judge by, whatever their scope.
-        points: all series together, in the order in which they were judged.
-        causes: why each segment began, where that is known.
-        ranks: how many the run has, 0 where that is not known.
-    """
-
-    def goes_on(rule: AlertRule, key: Key, point: Point) -> Watch:
-        post = judging.post(key)
-        if post is None:
-            return watching.fresh(rule, point.segment)
-        return watching.begun(rule, post.watch, point.segment, causes.get(point.segment))
-
-    everywhere = [replace(rule, scope=Scope(), enabled=True) for rule in rules]
-    judging = Judging(run_id, "", rank, everywhere, goes_on, ranks=ranks)
-    for point in points:
-        judging.judge(point)
-    return judging

@@ -25,6 +25,7 @@ from server.domain.watching import Watch
 from server.store import alerts as alerts_store
 from server.store import rules as rules_store
 from server.store import segments as segments_store
+from server.store import snapshots
 from server.store import standing as standings
 from server.store.rules import StoredState
 from trainer_agent.wire.messages import SegmentStarted
@@ -224,6 +225,7 @@ def segment_started(
     ]
     to = rewinding.Rewind(run_id, started.segment, started.from_step, started.cause, ranks)
     watches = rewinding.rewound(connection, to, places)
+    snapshots.forget_rewound(connection, run_id, rank, started.segment, started.from_step)
     rules_store.save_states(connection, run_id, [_stored(key, rule, watches[key]) for key, rule in places])
     if rank == 0:
         countdowns.withdraw_before(connection, run_id, started.segment, now)

@@ -16,7 +16,18 @@ from server.domain.events import Event, EventType
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
 from server.domain.wording.event_words import how
 from server.domain.wording.words import Both, Value
-from server.services import alert_words, checkpoints, countdowns, evaluation, incidents, liveness, reports, runs, samples
+from server.services import (
+    alert_words,
+    checkpoints,
+    countdowns,
+    evaluation,
+    incidents,
+    liveness,
+    reports,
+    rewinding,
+    runs,
+    samples,
+)
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
 from server.store import events as event_store
@@ -24,6 +35,7 @@ from server.store import points as point_store
 from server.store import runs as run_store
 from server.store import segments as segment_store
 from server.store.runs import Incarnation, Run
+from server.store.snapshots import Place
 from server.store.touched import touch
 from trainer_agent.wire import crash
 from trainer_agent.wire.messages import (
@@ -155,9 +167,16 @@ class _Taking:
                 sent_at=self.sent_at,
                 uptime=self.uptime,
             )
+            self._remember_rules(columns)
         if rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])
+
+    def _remember_rules(self, columns: Sequence[Column]) -> None:
+        newest = max(columns, key=lambda column: column.seq[-1])
+        place = Place(newest.segment, self.life.incarnation, newest.seq[-1])
+        first_seq = min(column.seq[0] for column in columns)
+        rewinding.remember(self.connection, self.run.run_id, self.life.rank, place, first_seq)
 
     def _reach(self, segment: int, columns: Sequence[Column]) -> None:
         segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))

@@ -10,6 +10,7 @@ import os
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from judging_kit import Trainer, use_default_rules, use_rules
@@ -18,6 +19,7 @@ from server.domain import judging, watching
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.points import Point
 from server.domain.rules import AlertRule, DetectorKind
+from server.services import rewinding
 from server.services.errors import OutOfOrder
 from server.store import alerts as alerts_store
 from server.store import events as events_store
@@ -37,6 +39,7 @@ NAMES = (series.LOSS, series.GRAD_NORM, series.OVERFLOW, series.LOSS_SCALE, "eva
 IS_WHOLE = bool(os.environ.get("LOSSGUARD_SOAK"))
 LOGS = {"sqlite": 500 if IS_WHOLE else 60, "postgresql": 60 if IS_WHOLE else 6}
 REWOUND = 100 if IS_WHOLE else 15
+SNAPSHOT_RECORDS = 3
 
 
 def a_log(chance, trainer):
@@ -100,8 +103,12 @@ def outcome(connection, run_id="run"):
     return json.dumps([transitions, sorted(map(repr, alerts)), states], default=str).encode()
 
 
-def judged(connection, clock, seed, way):
-    """What a log comes to, sent at once or (`way`) in pieces; the database is as before afterwards."""
+def judged(connection, clock, seed, way, monkeypatch):
+    """What a log comes to, sent at once or (`way`) in pieces; the database is as before afterwards.
+
+    Sent at once, rewinds judge from the start; in pieces, from one of many snapshots.
+    """
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 1000 if way is None else SNAPSHOT_RECORDS)
     with connection.begin_nested() as attempt:
         log = a_log(random.Random(seed), Trainer(connection, clock))
         trainer = Trainer(connection, clock).start()
@@ -116,7 +123,7 @@ def judged(connection, clock, seed, way):
     return found
 
 
-def test_however_a_log_comes_it_gives_the_same_transitions_byte_for_byte(connection, backend, clock):
+def test_however_a_log_comes_it_gives_the_same_transitions_byte_for_byte(connection, backend, clock, monkeypatch):
     """All rules are information here: what is said of incidents is another test's, and takes most of the time."""
     use_rules(connection, *(replace(rule, severity=Severity.INFO) for rule in (*DEFAULT_RULES, *RULES)))
     fired = 0
@@ -132,9 +139,9 @@ def test_however_a_log_comes_it_gives_the_same_transitions_byte_for_byte(connect
     @given(st.integers(0, 2**32), st.integers(0, 2**32))
     def check(seed, way):
         nonlocal fired
-        whole = judged(connection, clock, seed, None)
+        whole = judged(connection, clock, seed, None, monkeypatch)
         fired += whole.count(b"alert.firing")
-        assert judged(connection, clock, seed, way) == whole, f"log {seed}, delivery {way}"
+        assert judged(connection, clock, seed, way, monkeypatch) == whole, f"log {seed}, delivery {way}"
 
     check()
     assert fired > LOGS[backend]
@@ -152,7 +159,11 @@ def kept_of(records):
     return kept
 
 
-def test_after_rewinds_nested_ones_too_rules_stand_where_the_kept_points_alone_bring_them(connection, clock, figure):
+@pytest.mark.parametrize("snapshot_records", [SNAPSHOT_RECORDS, 1000])
+def test_after_rewinds_nested_ones_too_rules_stand_where_the_kept_points_alone_bring_them(
+    connection, clock, figure, monkeypatch, snapshot_records
+):
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", snapshot_records)
     use_default_rules(connection)
     use_rules(connection, *RULES)
     differing = 0

@@ -141,8 +141,8 @@ def begin(connection, life):
     runs.start_run(connection, RunStart("r", life.incarnation, "p", "n", rank=life.rank, world_size=2), "t", NOW)
 
 
-LAYOUT = {"point_batches", "point_chunks"}
-"""How points lie in rows depends on the cuts; what is read back does not."""
+LAYOUT = {"point_batches", "point_chunks", "rule_snapshots"}
+"""How points lie in rows and where snapshots are taken depend on the cuts; what is read back and where a rewind ends do not."""
 BY_CUTS = {("runs", "revision"), ("runs", "pace"), ("incidents", "version")}
 """A revision counts changes, and there is one for each batch; a version counts writes, and an incident is looked at at the end of
 each batch; the pace is of when steps came here."""

@@ -10,7 +10,7 @@ from server.store.columns import metadata
 
 from .curves import point_batches, point_chunks, series_summaries, step_samples
 from .entry import sessions, sign_in_codes, tokens
-from .judging import alerts, backtests, incidents, rule_states, rules, silences
+from .judging import alerts, backtests, incidents, rule_snapshots, rule_states, rules, silences
 from .orders import checkpoints, command_keys, commands, countdowns
 from .running import incarnations, runs, segments
 from .telling import deliveries, delivery_attempts, events, webhooks
@@ -30,6 +30,7 @@ __all__ = [
     "metadata",
     "point_batches",
     "point_chunks",
+    "rule_snapshots",
     "rule_states",
     "rules",
     "runs",

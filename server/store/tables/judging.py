@@ -27,6 +27,19 @@ rule_states = sa.Table(
     sa.Column("state", Json, nullable=False),  # detector state and alert status
 )
 
+rule_snapshots = sa.Table(
+    "rule_snapshots",
+    metadata,
+    sa.Column("run_id", Id, primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True),
+    sa.Column("incarnation", Id, primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True),
+    sa.Column("top_step", sa.BigInteger, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+    comment="The rule states of a rank after point `seq`, kept now and then. No point before it has a step over `top_step`.",
+)
+
 alerts = sa.Table(
     "alerts",
     metadata,

@@ -7,8 +7,8 @@
 A program is given as for the interpreter, by its path, with -m or with -c. It is the main module of its process, and has its own
 files, threads and signals. At its end its threads are waited for and what it registered with `atexit` is called; what it holds
 is not taken apart, which takes a second where torch is imported. What is about flags (-W), or about how the interpreter starts
-or ends, does not belong here, nor what is about the seed of the hashes of strings or numpy's first random numbers, which all of
-them share. Run as a program, this file is the process that forks: orders come on stdin, a line each.
+or ends, does not belong here, nor what is about the hashes of strings, whose seed all of them share. Run as a program, this file
+is the process that forks: orders come on stdin, a line each.
 """
 
 import atexit
@@ -237,6 +237,9 @@ def become(order: dict) -> None:
 
 def execute(words: Sequence[str]) -> None:
     """The program, as the interpreter would run it."""
+    for name in ("numpy.random", "torch"):  # they begin anew in each process; `random` does so by itself
+        if name in sys.modules:
+            sys.modules[name].seed()
     kind, *arguments = words
     if kind == "-m":
         sys.argv = arguments
@@ -271,7 +274,7 @@ def launch(ranks: int, words: Sequence[str]) -> None:
 
 
 def to_its_end(order: dict) -> int:
-    """Runs the program; gives its exit status."""
+    """Runs the program; gives its exit status, below 0 for the signal that it is to die by."""
     try:
         if order["ranks"]:
             launch(order["ranks"], order["words"])
@@ -282,11 +285,9 @@ def to_its_end(order: dict) -> int:
             return left.code or 0
         print(left.code, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        return 1
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
@@ -310,6 +311,9 @@ def main() -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     os._exit(status)
 
 

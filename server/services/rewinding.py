@@ -21,7 +21,7 @@ from server.store import alerts as alerts_store
 from server.store import segments as segments_store
 from server.store import snapshots
 from server.store.kept_points import kept_points
-from server.store.rules import StoredState
+from server.store.segments import starts_of
 from trainer_agent.wire.vocabulary import SegmentCause
 
 _log = logging.getLogger(__name__)
@@ -57,8 +57,15 @@ _FROM_NOTHING = _Begin(None, {})
 
 
 def remember(connection: Connection, run_id: str, rank: int, place: snapshots.Place, first_seq: int) -> None:
-    """Keep where the rules stand after a stretch of points, from `first_seq` to `place`, now and then."""
-    if first_seq // SNAPSHOT_RECORDS != (place.seq + 1) // SNAPSHOT_RECORDS:
+    """Keep where the rules stand after a stretch of points, from `first_seq` to `place`, now and then.
+
+    Points of an earlier segment than the newest come too late for the rules, but the next rewind counts them: what stands behind
+    them is of no use to it any more.
+    """
+    newest = max((segment for segment, _ in starts_of(connection, run_id)), default=0)
+    if place.segment < newest:
+        snapshots.give_up(connection, run_id, rank, place, newest)
+    elif first_seq // SNAPSHOT_RECORDS != (place.seq + 1) // SNAPSHOT_RECORDS:
         snapshots.keep(connection, run_id, rank, place)
 
 
@@ -84,7 +91,7 @@ def _judged_again(connection: Connection, to: Rewind, rank: int, rules: _Rules) 
     snapshot = None if rank == ALL_RANKS else snapshots.newest(connection, to.run_id, rank, to.segment, to.from_step)
     if snapshot is None:
         return _carried_on(connection, to, rank, rules, _FROM_NOTHING)
-    stood = _readable(snapshot.states, {rule.rule_id: rule for rule in rules.values()})
+    stood = _readable(snapshot, {rule.rule_id: rule for rule in rules.values()})
     known = {rule_id for rule_id, _, _ in stood}
     remembered = {key: rule for key, rule in rules.items() if key[0] in known}
     others = {key: rule for key, rule in rules.items() if key[0] not in known}
@@ -92,18 +99,17 @@ def _judged_again(connection: Connection, to: Rewind, rank: int, rules: _Rules) 
     return found | _carried_on(connection, to, rank, others, _FROM_NOTHING)
 
 
-def _readable(states: Iterable[StoredState], rules: Mapping[str, AlertRule]) -> _Watches:
-    """Where the rules stood, as far as they are the same rules now."""
-    found: _Watches = {}
-    for each in states:
-        rule = rules.get(each.rule_id)
-        if rule is not None and rule.version == each.rule_version:
-            try:
-                found[each.rule_id, each.series, each.rank] = watching.from_parsed(rule, each.state, each.segment)
-            except Exception as error:
-                _log.warning("a snapshot of rule %s cannot be read, all its points are judged again: %r", rule.rule_id, error)
-                return {}
-    return found
+def _readable(snapshot: snapshots.Snapshot, rules: Mapping[str, AlertRule]) -> _Watches:
+    """Where the rules stood, as far as they are the same rules now; nothing where that cannot be read."""
+    try:
+        return {
+            (each.rule_id, each.series, each.rank): watching.from_parsed(rule, each.state, each.segment)
+            for each in snapshot.states()
+            if (rule := rules.get(each.rule_id)) is not None and rule.version == each.rule_version
+        }
+    except Exception as error:
+        _log.warning("the snapshot at %s cannot be read, all points are judged again: %r", snapshot.place, error)
+        return {}
 
 
 def _carried_on(connection: Connection, to: Rewind, rank: int, rules: _Rules, begin: _Begin) -> _Watches:

@@ -1,9 +1,12 @@
-"""Where all rules of a rank stood at some place of a run, kept now and then: a rewind need not judge the run from its start."""
+"""Where all rules of a rank stood at some place of a run, kept now and then: a rewind need not judge the run from its start.
+
+The word is that of event sourcing; what a training saves is a checkpoint.
+"""
 
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
@@ -15,6 +18,7 @@ from .upserts import upsert
 
 KEPT = 16
 """How many of each rank. A rewind that goes back further judges from the start."""
+_NEVER = 2**62
 _s = rule_snapshots.c
 
 
@@ -29,24 +33,28 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where the rules stood at a place."""
+    """Where the rules stood at a place; `body` is as it is stored."""
 
     place: Place
-    states: tuple[StoredState, ...]
+    body: bytes
+
+    def states(self) -> tuple[StoredState, ...]:
+        """The states. What an earlier version of the server has stored may raise anything."""
+        return tuple(StoredState(**each) for each in json.loads(zlib.decompress(self.body)))
 
 
 def keep(connection: sa.Connection, run_id: str, rank: int, place: Place) -> None:
-    """Keep where the rules of a rank stand now, which is at `place`.
+    """Keep where the rules of a rank stand now, which is at `place` of the newest segment.
 
     Left out are rules on a series without a point in the segment yet: they were told already that it begins, and would be again.
     """
     starts = dict(starts_of(connection, run_id))
-    if place.segment not in starts:  # nobody has said yet where it goes on from
+    if place.segment not in starts or _has_given_up(connection, run_id, rank):  # nobody has said yet where it goes on from
         return
     tops = _tops(connection, run_id, rank, place.segment)
     states = read_states(connection, run_id, rank)
     waiting = {each.rule_id for each in states if each.series not in tops}
-    told = [astuple(each) for each in states if each.rule_id not in waiting]
+    told = [asdict(each) for each in states if each.rule_id not in waiting]
     row = {
         "run_id": run_id,
         "rank": rank,
@@ -64,8 +72,20 @@ def newest(connection: sa.Connection, run_id: str, rank: int, before_segment: in
     starts = dict(starts_of(connection, run_id))
     for place, top_step in _newest_first(connection, run_id, rank):
         if place.segment < before_segment and top_step <= _cut(starts, place.segment, before_segment, up_to_step):
-            return Snapshot(place, _states(connection, run_id, rank, place))
+            return Snapshot(place, connection.execute(sa.select(_s.body).where(*_at(run_id, rank, place))).scalar_one())
     return None
+
+
+def give_up(connection: sa.Connection, run_id: str, rank: int, place: Place, newest_segment: int) -> None:
+    """Points have come, at `place`, of which the rules know nothing, as they stand in a later segment.
+
+    So what was kept behind them is of no use, nor would be what is kept from now on until a rewind has counted them. A row whose
+    points no segment can count says so.
+    """
+    behind = sa.or_(_s.segment > place.segment, sa.and_(_s.segment == place.segment, _s.incarnation != place.incarnation))
+    connection.execute(sa.delete(rule_snapshots).where(_s.run_id == run_id, _s.rank == rank, behind))
+    row = {**_row_of(Place(newest_segment, place.incarnation, 0)), "top_step": _NEVER, "body": b""}
+    upsert(connection, rule_snapshots, [{"run_id": run_id, "rank": rank, **row}])
 
 
 def forget_rewound(connection: sa.Connection, run_id: str, rank: int, before_segment: int, up_to_step: int) -> None:
@@ -76,6 +96,11 @@ def forget_rewound(connection: sa.Connection, run_id: str, rank: int, before_seg
 
 def _row_of(place: Place) -> dict[str, object]:
     return {"segment": place.segment, "incarnation": place.incarnation, "seq": place.seq}
+
+
+def _has_given_up(connection: sa.Connection, run_id: str, rank: int) -> bool:
+    query = sa.select(_s.seq).where(_s.run_id == run_id, _s.rank == rank, _s.top_step == _NEVER)
+    return connection.execute(query).first() is not None
 
 
 def _cut(starts: Mapping[int, int], segment: int, before_segment: int, up_to_step: int) -> int:
@@ -90,11 +115,6 @@ def _newest_first(connection: sa.Connection, run_id: str, rank: int) -> list[tup
     rows = connection.execute(query).all()
     rows = sorted(rows, key=lambda row: (row.segment, lives.get((rank, row.incarnation), 0), row.seq), reverse=True)
     return [(Place(row.segment, row.incarnation, row.seq), row.top_step) for row in rows]
-
-
-def _states(connection: sa.Connection, run_id: str, rank: int, place: Place) -> tuple[StoredState, ...]:
-    body = connection.execute(sa.select(_s.body).where(*_at(run_id, rank, place))).scalar_one()
-    return tuple(StoredState(*each) for each in json.loads(zlib.decompress(body)))
 
 
 def _remove(connection: sa.Connection, run_id: str, rank: int, places: Iterable[Place]) -> None:

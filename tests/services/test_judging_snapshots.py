@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from judging_kit import Trainer, use_rules
+from judging_kit import Trainer, use_default_rules, use_rules
 
 from server.domain.rules import AlertRule, DetectorKind
 from server.services import rewinding
@@ -107,3 +107,34 @@ def test_each_rank_has_its_own(connection, clock, judged):
     rising(connection, clock, 1, 30)
     rising(connection, clock, 1, 30, Trainer(connection, clock, rank=1, incarnation="other").start())
     assert places(connection, 0) == places(connection, 1) != []
+
+
+def ends_after_a_late_backlog(connection, clock, back, late_from):
+    """Where the rules stand when the last points of a killed process come while the next one is at step 40 and is rolled back."""
+    with connection.begin_nested() as attempt:
+        killed = Trainer(connection, clock).start()
+        for step in range(1, 9):
+            killed.log(step, loss=float(step), grad_norm=1.0)
+        killed.take(1, late_from)
+        following = Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, 8).send()
+        for step in range(9, 41):
+            following.log(step, loss=float(step), grad_norm=1.0).send()
+        killed.take(late_from + 1, len(killed.records))
+        for step in range(41, 47):
+            following.log(step, loss=float(step), grad_norm=1.0).send()
+        following.open_segment(3, back).send()
+        found = [(each.rule_id, each.series, each.segment, each.state) for each in rules_store.read_states(connection, "run")]
+        attempt.rollback()
+    return found
+
+
+@pytest.mark.parametrize("back", [6, 10, 20, 43])
+@pytest.mark.parametrize("late_from", [3, 6])
+def test_points_that_come_late_from_a_killed_process_count_from_the_next_rewind_on(
+    connection, clock, judged, monkeypatch, back, late_from
+):
+    use_default_rules(connection)
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 5)
+    by_snapshots = ends_after_a_late_backlog(connection, clock, back, late_from)
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 10**6)
+    assert by_snapshots == ends_after_a_late_backlog(connection, clock, back, late_from)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from figures import figure, pytest_terminal_summary  # noqa: F401  for all tests
+from hypothesis import settings
 
 from server.store.database import Database
 from server.store.tables import metadata
@@ -23,6 +24,9 @@ from server.store.tables import metadata
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):  # as dev.py does, for a pytest that is started without it
     os.environ.setdefault("PYTHONPYCACHEPREFIX", f"{sys.prefix}/bytecode")
     sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
+
+settings.register_profile("any machine", deadline=None)  # a busy one takes longer now and then, which says nothing
+settings.load_profile("any machine")
 
 BACKENDS = ("sqlite", "postgresql")
 

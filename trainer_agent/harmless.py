@@ -21,6 +21,12 @@ def tell(error: Exception, consequence: str) -> None:
     _voice.once(f"error {type(error).__name__}", f"{type(error).__name__}: {error}; an error of LossGuard, {consequence}")
 
 
+def unwatched(error: Exception) -> None:
+    """Says that a training begins without LossGuard, of each training anew; raises what is the script's."""
+    _voice.forget(f"error {type(error).__name__}")
+    tell(error, "so this training is not watched")
+
+
 def go_on(error: Exception) -> None:
     """What is done about an error of our own in the middle of a training."""
     tell(error, "the training goes on")

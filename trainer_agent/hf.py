@@ -27,7 +27,7 @@ from transformers.trainer_utils import TrainOutput
 from . import ends, hf_facts
 from .config import Config
 from .going_on import GoOn, NothingFit, as_told
-from .harmless import go_on, last_word, quietly, tell
+from .harmless import go_on, last_word, quietly, unwatched
 from .hf_ahead import FetchedAhead
 from .hf_callback import LossGuardCallback, open_session
 from .hf_data import TrainerData, modes_of
@@ -82,7 +82,7 @@ def guarded_train(
     except NothingFit:
         raise
     except Exception as error:
-        tell(error, "so this training is not watched")
+        unwatched(error)
         return trainer.train(resume_from_checkpoint=resume)
     return driver.train()
 

@@ -13,7 +13,7 @@ from .agreement import joined
 from .config import Config
 from .data_plan import DataPlan
 from .going_on import GoOn
-from .harmless import go_on, tell
+from .harmless import go_on, unwatched
 from .identity import new_run_id
 from .in_force import SetNorm
 from .interrupts import let_pass
@@ -73,7 +73,7 @@ def take_up(state: State, settings: Settings, folder: Folder) -> Opened:
         let_pass(error)
         if settings.resume:
             raise ValueError(f"resume: {type(error).__name__}: {error}") from error
-        tell(error, "so this training is not watched")
+        unwatched(error)
         directory = settings.output_dir / ".lossguard"
         ranks = Ranks.apart(f"this rank did not meet the others: {error}")
         return Opened(None, ranks, DataPlan.empty(directory), Jumps.empty(directory, ranks.rank), None)

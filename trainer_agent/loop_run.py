@@ -13,7 +13,7 @@ from . import ends, loop_facts, loop_rng
 from .checkpoints import is_given_id
 from .data_plan import DataPlan
 from .decisions import Act, Decision
-from .harmless import go_on, last_word, tell
+from .harmless import go_on, last_word, unwatched
 from .loop_back import Back
 from .loop_batches import Batches
 from .loop_data import END, Draws, Feed
@@ -62,7 +62,7 @@ class Driver:
         try:
             session = begin(self._state, self._settings, opened, self._clock, self._source, set_max_grad_norm=self._clip_at)
         except Exception as error:
-            tell(error, "so this training is not watched")
+            unwatched(error)
             return None, None
         session.rotation.keep = self._settings.keep
         return session, Hooks(session.probes, self._clock, set_phase=session.set_phase, on_error=go_on)

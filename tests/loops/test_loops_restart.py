@@ -133,11 +133,12 @@ def test_what_goes_wrong_with_lossguard_at_the_start_leaves_a_new_training_unwat
 
     straight = Training().draws(range(4))
     monkeypatch.setattr(loop_open, "meet", fail)
-    training = Training()
-    with training.watch(tmp_path, save_every=2) as run:
-        training.draws(run.steps(4), run)
-    assert training.losses == straight.losses
-    assert "not watched" in capsys.readouterr().err
+    for name in ("first", "second"):  # of one process
+        training = Training()
+        with training.watch(tmp_path / name, save_every=2) as run:
+            training.draws(run.steps(4), run)
+        assert training.losses == straight.losses
+        assert "not watched" in capsys.readouterr().err
     assert not taped.monitors
 
 

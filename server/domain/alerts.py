@@ -11,10 +11,11 @@ The *onset* is the first point of the episode at which the condition held; check
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from server.domain.values import frozen
 from trainer_agent.wire.vocabulary import AlertState, Severity
 
 from .detectors.base import Verdict
@@ -78,7 +79,7 @@ OPEN = frozenset({_PENDING, _FIRING, _RECOVERING})
 FIRED = frozenset({_FIRING, _RECOVERING})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlertStatus:
     """Where the episode stands. `state` is None between episodes; the others are then empty."""
 
@@ -93,7 +94,7 @@ class AlertStatus:
     """The last step that was counted. A step counts once, whatever more is logged at it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AlertOutcome:
     """The next status, and what became of the episode: `before` and `after` differ when there is something to write down.
 
@@ -113,27 +114,21 @@ class AlertOutcome:
 def step(status: AlertStatus, verdict: Verdict, rule: AlertRule, at_step: int, new_id: Callable[[], str]) -> AlertOutcome:
     """The alert after one judged point. `new_id` is asked when an episode begins here."""
     holds = None if _is_counted(status, verdict.holds, at_step) else verdict.holds
-    counted = _count(status, holds)
-    after = _next(status.state, _input(counted, holds, rule))
-    if status.state is None and after is not None:
-        counted = replace(counted, alert_id=new_id(), onset_step=at_step)
-    over = after is None or after is _RESOLVED
+    held, clear = _counted(status, holds)
+    after = _next(status.state, _input(held, clear, holds, rule))
+    if after is None or after is _RESOLVED:
+        return AlertOutcome(AlertStatus(), status.state, after)
+    alert_id, onset_step = (new_id(), at_step) if status.state is None else (status.alert_id, status.onset_step)
+    # Without the count that its state does not need, so that a point which changes nothing leaves nothing to write down.
+    held, clear = held if after is _PENDING else 0, clear if after is _RECOVERING else 0
     reached = status.step if holds is None else max(status.step, at_step)
-    following = AlertStatus() if over else _tidied(replace(counted, state=after, step=reached))
-    return AlertOutcome(following, status.state, after)
+    return AlertOutcome(AlertStatus(after, alert_id, onset_step, held, clear, reached), status.state, after)
 
 
 def _is_counted(status: AlertStatus, holds: bool | None, at_step: int) -> bool:  # noqa: FBT001  a verdict's own three values
     """Whether the step has had its say. The worst that is logged at a step counts: bad news at one that looked good is news."""
     is_repeat = status.state is not None and at_step <= status.step
     return is_repeat and not (holds and status.state is _RECOVERING)
-
-
-def _tidied(status: AlertStatus) -> AlertStatus:
-    """Without the count that its state does not need, so that a point which changes nothing leaves nothing to write down."""
-    held = status.held if status.state is _PENDING else 0
-    clear = status.clear if status.state is _RECOVERING else 0
-    return replace(status, held=held, clear=clear)
 
 
 def close(status: AlertStatus) -> AlertOutcome:
@@ -145,18 +140,19 @@ def _next(state: AlertState | None, what: AlertInput) -> AlertState | None:
     return TRANSITIONS.get((state, what), state)
 
 
-def _count(status: AlertStatus, holds: bool | None) -> AlertStatus:  # noqa: FBT001  a verdict's own three values
+def _counted(status: AlertStatus, holds: bool | None) -> tuple[int, int]:  # noqa: FBT001  a verdict's own three values
+    """Points in a row, with this one, at which the condition held, and at which it did not."""
     if holds is None:
-        return status
-    return replace(status, held=status.held + 1, clear=0) if holds else replace(status, held=0, clear=status.clear + 1)
+        return status.held, status.clear
+    return (status.held + 1, 0) if holds else (0, status.clear + 1)
 
 
-def _input(counted: AlertStatus, holds: bool | None, rule: AlertRule) -> AlertInput:  # noqa: FBT001
+def _input(held: int, clear: int, holds: bool | None, rule: AlertRule) -> AlertInput:  # noqa: FBT001
     if holds is None:
         return AlertInput.UNKNOWN
     if holds:
-        return AlertInput.HOLDS_LONG if counted.held >= rule.for_points else AlertInput.HOLDS
-    return AlertInput.CLEAR_LONG if counted.clear >= rule.keep_firing_for_points else AlertInput.CLEAR
+        return AlertInput.HOLDS_LONG if held >= rule.for_points else AlertInput.HOLDS
+    return AlertInput.CLEAR_LONG if clear >= rule.keep_firing_for_points else AlertInput.CLEAR
 
 
 @dataclass(frozen=True, slots=True)

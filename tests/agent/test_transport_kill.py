@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from figures import patience
 from transport_server import Kept, ScriptedServer
 
 from trainer_agent.wire.messages import RunEnded
@@ -16,7 +17,7 @@ from trainer_agent.wire.vocabulary import EndReason
 
 VICTIM = Path(__file__).with_name("transport_victim.py")
 ROOT = Path(__file__).parents[2]
-LOSS_SECONDS = 0.1
+LOSS_SECONDS = patience(0.1)
 
 
 def start(folder: Path, url: str, count: int, pause: float, leave: str = "end") -> subprocess.Popen:

@@ -68,7 +68,7 @@ def why_overdue(state: CommandState) -> str:
     if state is CommandState.QUEUED:
         return "the trainer did not fetch it in time"
     return (
-        "the trainer fetched it and did not begin in time"
+        "the trainer fetched it and did not say in time that it began"
         if state is CommandState.DELIVERED
         else "the trainer began and never said how it ended"
     )

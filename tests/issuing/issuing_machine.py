@@ -234,7 +234,9 @@ def machine(server: Server, counts) -> Callable[[], RuleBasedStateMachine]:
         def teardown(self) -> None:
             """Everything is told in the end, and by then nothing is open and nobody reads of a deed that it was none."""
             if self.agent.disk.spools:
-                if self.agent.is_alive and self.agent.in_loop is False:
+                if not self.agent.is_alive:  # what it noted down before it died is told by the next one, and by nobody else
+                    self.agent.start()
+                if self.agent.in_loop is False:
                     self.agent.begin_loop()
                 self.agent.send_all()
             for _ in range(3):  # a stop that waited has its own time from its turn on

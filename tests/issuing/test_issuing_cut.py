@@ -21,7 +21,7 @@ ENDS = {
     # state at the cut: kind, what the trainer does meanwhile, what the command is in the end, what is said of it
     ("queued", "stop"): (CommandKind.STOP, (), S.EXPIRED, "did not fetch it in time"),
     ("delivered", "save"): (CommandKind.SAVE, (S.RUNNING, S.SUCCEEDED), S.EXPIRED, "too late: the trainer had it already"),
-    ("delivered, not begun", "save"): (CommandKind.SAVE, (S.REJECTED,), S.EXPIRED, "did not begin in time"),
+    ("delivered, not begun", "save"): (CommandKind.SAVE, (S.REJECTED,), S.EXPIRED, "did not say in time that it began"),
     ("running", "save"): (CommandKind.SAVE, (S.SUCCEEDED,), S.SUCCEEDED, ""),
     ("running", "rollback"): (CommandKind.ROLLBACK, (S.SUCCEEDED,), S.SUCCEEDED, ""),
     ("running, fails", "rollback"): (CommandKind.ROLLBACK, (S.FAILED,), S.FAILED, ""),

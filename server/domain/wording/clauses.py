@@ -130,7 +130,7 @@ OF_COMMANDS: Final[Mapping[str, str]] = {
     "{checkpoint} is of step {step}, the rollback wants step {wanted}": "{checkpoint} 是第 {step} 步的，回滚要求第 {wanted} 步",
     "{checkpoint} is not sound: {why}": "{checkpoint} 不健全：{why}",
     "the trainer did not fetch it in time": "训练进程没有及时取走",
-    "the trainer fetched it and did not begin in time": "训练进程已取走，但没有及时开始",
+    "the trainer fetched it and did not say in time that it began": "训练进程已取走，但没有及时说已开始",
     "the trainer began and never said how it ended": "训练进程已开始，但没有报告结果",
     "the trainer started again in segment {segment} before it said how it ended": (
         "训练在第 {segment} 段重新开始，之前没有报告结果"

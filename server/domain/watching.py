@@ -80,12 +80,15 @@ def begun(rule: AlertRule, watch: Watch, segment: int, cause: SegmentCause | Non
 
 
 def kept(replayed: AlertStatus, still_open: Alert | None) -> AlertStatus:
-    """Where the episode stands after a rewind that has left `still_open` open; None where none is."""
+    """Where the episode stands after a rewind that has left `still_open` open; None where none is.
+
+    One that is pending counts its points anew: an episode that had ended before may have held at them too.
+    """
     if still_open is None:
         return AlertStatus()
     both_fired = replayed.state in FIRED and still_open.state in FIRED
     state = replayed.state if both_fired else still_open.state
-    return replace(replayed, state=state, alert_id=still_open.alert_id, onset_step=still_open.onset_step)
+    return replace(replayed, state=state, alert_id=still_open.alert_id, onset_step=still_open.onset_step, held=0)
 
 
 def episode_id(run_id: str, rule: AlertRule, point: Point) -> str:

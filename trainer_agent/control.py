@@ -164,24 +164,24 @@ class Control:
         return ready or decide(None, standing, self._policy, self._capabilities)
 
     def _begin(self, command: Command, step: int, target: Target | None = None) -> None:
-        """Notes the intent down, and says that it is being done.
+        """Notes the intent down, and then says that it is being done: the next process must know of all that was said to be begun.
 
         Raises:
             Refused: a rollback whose intent cannot be written; a restart would not know of it.
         """
-        self._has_begun = True
-        self.report(command, CommandState.RUNNING, step)
         intent = _intent(command, step, target)
-        if command.kind is not CommandKind.ROLLBACK:
+        if command.kind is CommandKind.ROLLBACK:
+            try:
+                self._journal.note(Begun(intent))
+            except OSError as error:
+                raise Refused(f"it cannot be noted down before it is done: {error.strerror or error}") from None
+            crash.reach("rollback.intended")
+        else:
             self._journal.note_anyway(Begun(intent))
             if command.kind is CommandKind.STOP:
                 crash.reach("stop.intended")
-            return
-        try:
-            self._journal.note(Begun(intent))
-        except OSError as error:
-            raise Refused(f"it cannot be noted down before it is done: {error.strerror or error}") from None
-        crash.reach("rollback.intended")
+        self._has_begun = True
+        self.report(command, CommandState.RUNNING, step)
 
     def _try_rollback(self, decision: Decision, command: Command, step: int) -> Decision | None:
         """None when it was refused, which has been said then."""

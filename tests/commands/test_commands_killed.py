@@ -51,6 +51,11 @@ def steps(lines: list[dict]) -> list[int]:
     return [line["step"] for line in lines if set(line) == {"step", "rows"}]
 
 
+def said_begun(lines: list[dict]) -> bool:
+    """Whether the server may know it as begun; of what was not written down, nobody would ever tell it the end."""
+    return any(line["state"] == "running" for line in of(lines, "Report"))
+
+
 @pytest.mark.parametrize("label", ROLLBACK)
 def test_a_rollback_that_is_killed_anywhere_ends_on_its_target_once(lives, label, figure):
     folder = lives / f"rollback {label}"
@@ -63,6 +68,7 @@ def test_a_rollback_that_is_killed_anywhere_ends_on_its_target_once(lives, label
     opened = of(second, "SegmentStarted")[0]
     if not has_begun:
         assert (opened["cause"], opened["from_step"], of(second, "Report")) == ("restart", 6, [])
+        assert not said_begun(first)
         return
     assert (opened["cause"], opened["segment"], opened["parent"], opened["command_id"]) == ("rollback", 2, 1, "c1")
     assert (opened["from_step"], opened["checkpoint_id"]) == (4, "checkpoint-4")
@@ -91,6 +97,7 @@ def test_a_stop_that_is_killed_anywhere_stops_before_the_next_step(lives, label)
     second = told(folder, 2)
     if label == UNBEGUN:
         assert (steps(second), of(second, "Report")) == ([7, 8, 9], [])
+        assert not said_begun(told(folder, 1))
         return
     assert steps(second) == []
     assert [(line["command_id"], line["state"]) for line in of(second, "Report")] == [("c1", "succeeded")]

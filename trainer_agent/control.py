@@ -3,8 +3,8 @@
     taken -> refused                          reported as rejected, or as failed once it had begun
     taken -> begun -> settled | left to the integration -> answered
 
-What is begun is written into the journal first, and its end is said before it is written there: a process that dies in between
-says it again when it comes back. Where a run is paused, or dead and held, this waits for the next command.
+What is begun is written into the journal before it is said. Its end is said before it is written there (see `answer`).
+Where a run is paused, or dead and held, this waits for the next command.
 """
 
 import time
@@ -164,7 +164,7 @@ class Control:
         return ready or decide(None, standing, self._policy, self._capabilities)
 
     def _begin(self, command: Command, step: int, target: Target | None = None) -> None:
-        """Notes the intent down, and then says that it is being done: the next process must know of all that was said to be begun.
+        """Notes the intent down, and then says that it is being done: the next process must know all that was said to be begun.
 
         Raises:
             Refused: a rollback whose intent cannot be written; a restart would not know of it.
@@ -222,12 +222,23 @@ class Control:
         weights_sha256: str | None = None,
         overrides: Overrides | None = None,
     ) -> None:
-        """Says what became of a command, and then writes it down where it was begun."""
-        self._monitor.record(Report(command_id, state, time.time(), step, reason, checkpoint_id, weights_sha256))
+        """Says what became of a command, and writes it down where it was begun.
+
+        Said first, so that a process that dies in between does it again; but what stays in force is written down first: the next
+        process must train with what the server was told of, and tells it again.
+        """
+        said = Report(command_id, state, time.time(), step, reason, checkpoint_id, weights_sha256)
+        if overrides is not None:
+            self._end(said, overrides)
+        self._monitor.record(said)
+        if overrides is None:
+            self._end(said)
+
+    def _end(self, said: Report, overrides: Overrides | None = None) -> None:
         begun = self._journal.state.intent
-        if state in _ENDS and begun is not None and begun.command.command_id == command_id:
+        if said.state in _ENDS and begun is not None and begun.command.command_id == said.command_id:
             _reached(begun.command.kind)
-            result = Result(command_id, state, step, reason, checkpoint_id, weights_sha256)
+            result = Result(said.command_id, said.state, said.step, said.reason, said.checkpoint_id, said.weights_sha256)
             self._journal.note_anyway(Ended(result, overrides))
 
 

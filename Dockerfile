@@ -20,7 +20,9 @@ COPY server ./server
 
 RUN python3 -m venv "$VIRTUAL_ENV"
 RUN pip install --quiet --disable-pip-version-check -c constraints.txt uv
-RUN uv pip install --quiet -c constraints.txt -e ".[server]"
+# Compiled here, because the user of the container cannot write beside the code: each start would compile all of it anew.
+RUN uv pip install --quiet --compile-bytecode -c constraints.txt -e ".[server]"
+RUN python3 -m compileall -q server trainer_agent migrations
 RUN install -d -m 0700 -o "$APP_UID" "$LOSSGUARD_DATA_DIR"
 
 USER 10001

@@ -40,11 +40,12 @@ from .backtesting import Backtesting
 from .clock import utc_now
 from .outbound.addresses import Policy
 from .outbound.wakeups import Bus
+from .outbound.watchdog import Watchdog
 from .services import rules as rules_service
 from .services import runs as run_service
 from .settings import Settings
 from .store.database import Database
-from .worker import Worker
+from .worker import EXPECTED, Worker
 
 ROUTERS = (
     health.router,
@@ -124,9 +125,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     def policy() -> Policy:
         return replace(Policy.parse(settings.allow_private_webhooks), own_port=app.state.own_port)
 
-    worker = Worker(database.writer, bus, settings, policy, now)
+    watchdog = Watchdog(settings.watchdog_url, EXPECTED, lambda: replace(policy(), everything_inside=True))
+    worker = Worker(database.writer, bus, settings, policy, now, watchdog=watchdog)
     backtesting = Backtesting(database, settings.database, now)
-    app.state.context = Context(settings, database, bus, policy, now, worker.wake, backtesting.wake)
+    app.state.context = Context(settings, database, bus, policy, now, worker.wake, backtesting.wake, watchdog)
     worker.start()
     backtesting.start()
     try:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 List = Annotated[tuple[str, ...], NoDecode]
@@ -28,6 +28,8 @@ class Settings(BaseSettings):
     """Host names the server answers to beside its own loopback names and that of `public_url`."""
     allow_private_webhooks: List = ()
     """Hosts or networks inside that webhooks may go to, or `true` for loopback and all private ranges."""
+    watchdog_url: str | None = None
+    """Asked for once a minute while the server does its work; who answers there calls somebody when that stops."""
     webhook_retry_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Shortens the waits between attempts; for demonstrations and tests."""
 
@@ -36,14 +38,14 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("public_url")
+    @field_validator("public_url", "watchdog_url")
     @classmethod
-    def _check_url(cls, value: str | None) -> str | None:
+    def _check_url(cls, value: str | None, info: ValidationInfo) -> str | None:
         if not value:
             return None
         if not value.startswith(("http://", "https://")):
-            raise ValueError("LOSSGUARD_PUBLIC_URL must begin with http:// or https://")
-        return value.rstrip("/")
+            raise ValueError(f"LOSSGUARD_{str(info.field_name).upper()} must begin with http:// or https://")
+        return value.rstrip("/") if info.field_name == "public_url" else value
 
     @property
     def database(self) -> str:

@@ -1,4 +1,4 @@
-"""The thread that acts when time passes: overdue runs, expired commands, countdowns that are due, and deliveries.
+"""The thread that acts when time passes: overdue runs, expired commands, countdowns that are due, deliveries, the watchdog.
 
 Nothing is kept in memory but what is on its way: deadlines are rows, and whoever dies is followed by the next process.
 After a pause of the server itself (stopped, its machine asleep, its disk stuck) deadlines are put off as after a start: nobody
@@ -25,9 +25,11 @@ from server.domain.webhooks import Attempt
 from server.outbound import webhooks as outbound
 from server.outbound.addresses import Policy
 from server.outbound.wakeups import Bus
+from server.outbound.watchdog import Watchdog
 from server.services import countdowns, incidents, liveness, reports, runs, silences, webhooks
 from server.services.webhooks import Ready
 from server.settings import Settings
+from server.store import pulses
 from server.store.writer import StorageUnavailable, Writer
 
 TICK_SECONDS = 0.25
@@ -49,6 +51,16 @@ DUTIES: tuple[Duty, ...] = (
     incidents.tell_due,  # last: what the others made fire is told in the same round
 )
 
+DELIVERIES, WRITING = "deliveries", "a write to the database"
+
+
+def _name(duty: Duty) -> str:
+    return f"{duty.__module__.rpartition('.')[2]}.{duty.__name__}"
+
+
+EXPECTED = (*map(_name, DUTIES), DELIVERIES, WRITING)
+"""What is done between two pings of the watchdog, or none is sent."""
+
 
 class Worker:
     """Started and stopped by `app`."""
@@ -61,15 +73,19 @@ class Worker:
         policy: Callable[[], Policy],
         now: Callable[[], datetime],
         *,
+        watchdog: Watchdog,
         uptime: Callable[[], float] = clock.uptime,
     ) -> None:
         self._writer, self._bus, self._settings, self._policy, self._now = writer, bus, settings, policy, now
+        self._watchdog = watchdog
         self._uptime, self._awake_at = uptime, uptime()
         self._woken = threading.Event()
         self._stopping = False
         self._lock = threading.Lock()
         self._out: dict[str, str] = {}
         """Deliveries on their way, and the endpoint of each."""
+        self._failing: dict[str, str] = {}
+        """How each thing failed that did so when it was last tried; empty where it did not."""
         self._thread = threading.Thread(target=self._run, name="lossguard-worker", daemon=True)
 
     def start(self) -> None:
@@ -95,8 +111,11 @@ class Worker:
                 continue
             self._awake_at = self._uptime()
             for duty in DUTIES:
-                self._guarded(duty.__name__, partial(self._do, duty))
-            self._guarded("deliveries", self._send_due)
+                self._guarded(_name(duty), partial(self._do, duty))
+            self._guarded(DELIVERIES, self._send_due)
+            if self._watchdog.is_due(self._uptime()):
+                self._guarded(WRITING, lambda: self._writer.submit(lambda connection: pulses.beat(connection, self._now())))
+                self._watchdog.ping(self._uptime(), self._now())
 
     def _was_paused(self) -> bool:
         return self._uptime() - self._awake_at > PAUSE_SECONDS
@@ -114,10 +133,24 @@ class Worker:
         try:
             if not self._stopping:
                 act()
-        except StorageUnavailable as error:
+                self._went(what, None)
+        except Exception as error:
+            self._went(what, error)
+
+    def _went(self, what: str, error: Exception | None) -> None:
+        """Say of a failure once that it is there, however often the thing is tried, and once that it is over."""
+        (self._watchdog.worked if error is None else self._watchdog.failed)(what)
+        with self._lock:
+            known, self._failing[what] = self._failing.get(what, ""), repr(error) if error else ""
+            again = self._failing[what] == known
+        if again:
+            return
+        if error is None:
+            _log.warning("%s works again", what)
+        elif isinstance(error, StorageUnavailable):
             _log.warning("%s: %s", what, error)
-        except Exception:
-            _log.exception("%s failed", what)
+        else:
+            _log.error("%s failed", what, exc_info=error)
 
     def _send_due(self) -> None:
         with self._lock:
@@ -140,7 +173,9 @@ class Worker:
             body = json.dumps(told, allow_nan=False, separators=(",", ":"))
             message = outbound.Message(ready.delivery.delivery_id, ready.endpoint.url, ready.endpoint.secret, body)
             attempt = outbound.attempt(message, self._policy(), self._now())
-            self._guarded("writing an attempt down", lambda: self._finish(ready.delivery.delivery_id, attempt))
+            self._finish(ready.delivery.delivery_id, attempt)
+        except StorageUnavailable as error:  # its lease runs out, and it is made again
+            _log.warning("what became of an attempt was not written down: %s", error)
         except Exception:
             _log.exception("an attempt failed unexpectedly")
         finally:

@@ -18,6 +18,8 @@ from server.clock import uptime
 from server.domain.access import Caller
 from server.outbound.wakeups import Subscription
 from server.services import ingest, runs
+from server.services.errors import ServiceError
+from server.store.writer import StorageUnavailable
 from trainer_agent.wire import codec, crash
 from trainer_agent.wire.codec import WireError
 from trainer_agent.wire.messages import Batch, Heartbeat, Reply, RunStart
@@ -29,6 +31,8 @@ from .inflating import inflate
 router = APIRouter(prefix="/api/agent", route_class=AgentRoute, tags=["agent"])
 
 T = TypeVar("T", RunStart, Batch, Heartbeat)
+BATCHES = "judging and storing batches"
+"""What the watchdog is told of: a batch that is never taken is judged by nobody."""
 AT_ONCE = 64
 LOOK_AGAIN_SECONDS = 5.0
 """How often a waiting long-poll reads the tables without a hint: a hint may be lost, or made in another process."""
@@ -55,7 +59,15 @@ async def take_batch(request: Request, context: In, caller: By) -> Response:
     def take(connection: Connection, message: Batch, owner: str) -> Reply:
         return ingest.take_batch(connection, message, owner, now, uptime=uptime)
 
-    return await _take(request, Batch, take, context, caller)
+    try:
+        reply = await _take(request, Batch, take, context, caller)
+    except (ServiceError, WireError, StorageUnavailable):  # what was wrong with the batch; the database speaks for itself
+        raise
+    except Exception:
+        context.watchdog.failed(BATCHES)
+        raise
+    context.watchdog.worked(BATCHES)
+    return reply
 
 
 @router.post("/heartbeats", openapi_extra=_JSON)

@@ -12,6 +12,7 @@ from server.domain.access import Caller
 from server.domain.commands import Hand
 from server.outbound.addresses import Policy
 from server.outbound.wakeups import Bus
+from server.outbound.watchdog import Watchdog
 from server.settings import Settings
 from server.store.database import Database
 
@@ -32,6 +33,8 @@ class Context:
     """Have the worker look at once."""
     wake_backtests: Callable[[], None]
     """The same of the thread that works on backtests."""
+    watchdog: Watchdog
+    """Is told of what the routes do for it."""
 
 
 def context(request: Request) -> Context:

@@ -10,8 +10,9 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from server.outbound import signing
 from server.outbound.addresses import Policy
+from server.outbound.exchange import Limits
 from server.outbound.signing import new_secret
-from server.outbound.webhooks import Limits, Message, attempt
+from server.outbound.webhooks import Message, attempt
 
 INSIDE = Policy(everything_inside=True)
 QUICK = Limits(connect_seconds=0.5, whole_seconds=0.6)

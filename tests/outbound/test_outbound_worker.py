@@ -12,6 +12,7 @@ from server.domain.webhooks import LEASE
 from server.outbound.addresses import Policy
 from server.outbound.signing import new_secret
 from server.outbound.wakeups import Bus
+from server.outbound.watchdog import Watchdog
 from server.services import webhooks as service
 from server.services.recording import record
 from server.settings import Settings
@@ -33,7 +34,7 @@ def work(database, tmp_path):
 
     def begin(policy=INSIDE, scale=0.002, now=utc_now):
         settings = Settings(data_dir=tmp_path, webhook_retry_scale=scale)
-        worker = Worker(database.writer, Bus(), settings, lambda: policy, now)
+        worker = Worker(database.writer, Bus(), settings, lambda: policy, now, watchdog=Watchdog(None, (), lambda: policy))
         worker.start()
         started.append(worker)
         return worker

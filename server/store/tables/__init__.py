@@ -13,7 +13,7 @@ from .entry import sessions, sign_in_codes, tokens
 from .judging import alerts, backtests, incidents, rule_snapshots, rule_states, rules, silences
 from .orders import checkpoints, command_keys, commands, countdowns
 from .running import incarnations, runs, segments
-from .telling import deliveries, delivery_attempts, events, webhooks
+from .telling import deliveries, delivery_attempts, events, pulses, webhooks
 
 __all__ = [
     "alerts",
@@ -30,6 +30,7 @@ __all__ = [
     "metadata",
     "point_batches",
     "point_chunks",
+    "pulses",
     "rule_snapshots",
     "rule_states",
     "rules",

@@ -57,3 +57,11 @@ delivery_attempts = sa.Table(
     sa.Column("error", Name),
     sa.Column("seconds", sa.Double, nullable=False),
 )
+
+pulses = sa.Table(
+    "pulses",
+    metadata,
+    sa.Column("name", Word, primary_key=True),
+    sa.Column("beaten_at", UtcTime, nullable=False),
+    comment="Written before each ping to the watchdog outside, as the proof that the database takes a write.",
+)

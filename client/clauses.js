@@ -35,7 +35,9 @@ export function translator({ clauses, words }) {
         whole = match && filled(other, match.groups ?? {});
       if (whole !== null) return whole;
     }
-    return text;
+    const several = text.split("; "),
+      each = several.length > 1 ? several.map(translate) : several;
+    return each.some((one, at) => one !== several[at]) ? each.join("\uff1b") : text;
   };
   /** @param {string} other @param {Record<string, string>} found @returns {string | null} null: it only seems to fit */
   const filled = (other, found) => {

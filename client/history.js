@@ -3,9 +3,9 @@
  *
  * @typedef {import("./reducers.js").Say} Say
  * @typedef {{ id: string, at: string, step: number | null, tone: "c" | "w" | "a" | "s" | "n", icon: string, title: Say, text: Say | string,
- *   alert: any | null, alerts: any[], command: any | null, speaks: "sentence" | "author" | "person" | "" }} Entry
+ *   texts: Record<string, string> | null, alert: any | null, alerts: any[], command: any | null, speaks: "sentence" | "author" | "person" | "" }} Entry
  * `title` has places for the `{title}` of the alert and the `{command}`, and a `{rule}` is by its stored name: these the page fills
- * in its language; `alerts`: those of an entry for several, or the one; `speaks`: what stands below it, where that is the alert's sentence or who gave the command rather than `text`
+ * in its language; `texts`: the text in each language, where the server has written it in each; `alerts`: those of an entry for several, or the one; `speaks`: what stands below it, where that is the alert's sentence or who gave the command rather than `text`
  */
 
 /** @typedef {Partial<Entry> & { title: Say }} Told */
@@ -17,7 +17,7 @@ const ALERT = /** @type {Record<string, Pick<Entry, "tone" | "icon">>} */ ({
 });
 const REWOUND = "history.alert.rewound";
 const VERDICTS = new Set(["sound", "unsound", "corrupt"]);
-const NOTES = new Set(["never_seen", "too_many_series"]); // what a rule is remarked for
+const NOTES = new Set(["never_seen", "too_many_series"]); // of a rule
 const COMMAND_ENDS = new Set(["succeeded", "failed", "unconfirmed", "rejected", "cancelled", "expired", "superseded"]);
 const RUN = /** @type {Record<string, Pick<Entry, "tone" | "icon">>} */ ({
   lost: { tone: "w", icon: "lost" },
@@ -67,6 +67,7 @@ const whole = (event, told) => ({
   tone: "n",
   icon: "dot",
   text: "",
+  texts: null,
   alert: null,
   command: null,
   speaks: "",
@@ -74,12 +75,22 @@ const whole = (event, told) => ({
   alerts: told.alert ? [told.alert] : [],
 });
 
+/**
+ * What an event says under a name, in each language where the server has written more than the English.
+ * @param {any} data @param {string} name @returns {Pick<Entry, "text" | "texts">}
+ */
+function said(data, name) {
+  const text = data[name] ?? "",
+    zh = data.zh?.[name] ?? text;
+  return { text, texts: zh === text ? null : { en: text, zh } };
+}
+
 /** @param {any} event @param {any | null} alert @returns {Told | null} null: not worth an entry */
 function tell(event, alert) {
   const [noun, ...rest] = event.type.split("."),
     what = rest.join(".");
   const teller = TELLERS[noun];
-  return teller ? teller(what, event.data ?? {}, event, alert) : { title: { key: event.type }, text: event.data?.text ?? "" };
+  return teller ? teller(what, event.data ?? {}, event, alert) : { title: { key: event.type }, ...said(event.data ?? {}, "text") };
 }
 
 /** @type {Record<string, (what: string, data: any, event: any, alert: any | null) => Told | null>} */
@@ -112,11 +123,11 @@ function ofCheckpoint(what, data, event) {
       tone: "w",
       icon: "failed",
       title: { key: "history.save_failed", values: { step: event.step ?? "" } },
-      text: data.reason ?? "",
+      ...said(data, "reason"),
     };
   if (what !== "changed" || !VERDICTS.has(data.state)) return null;
   const title = { key: `history.checkpoint.${data.state}`, values: { step: event.step ?? "" } };
-  return { tone: data.state === "sound" ? "s" : "n", icon: data.state, title, text: data.reason ?? "" };
+  return { tone: data.state === "sound" ? "s" : "n", icon: data.state, title, ...said(data, "reason") };
 }
 
 /** @param {string} what @param {any} data @returns {Told | null} */
@@ -131,7 +142,7 @@ function ofCountdown(what, data) {
       text: { key: "band.by_rule", values: { rule: data.rule_name ?? "" } },
     };
   if (data.state === "due" && !dry) return null; // its command follows
-  return { ...drawn, title: { key: `history.countdown.${data.state}${dry}`, values }, text: data.outcome ?? "" };
+  return { ...drawn, title: { key: `history.countdown.${data.state}${dry}`, values }, ...said(data, "outcome") };
 }
 
 /** @param {string} what @param {any} data @returns {Told | null} */
@@ -144,7 +155,7 @@ function ofCommand(what, data) {
   const title = { key: `history.command.${what}`, values: {} };
   return what === "queued"
     ? { tone: ended, icon, command, title, speaks: "author" }
-    : { tone: ended, icon, command, title, text: data.reason ?? "" };
+    : { tone: ended, icon, command, title, ...said(data, "reason") };
 }
 
 /** @param {string} what @param {any} data @param {any} event @returns {Told | null} */
@@ -163,7 +174,7 @@ function ofRun(what, data, event) {
       ? { tone: "w", icon: "warning", title: { key: "health.resumed" }, text: data.findings.join("; ") }
       : null;
   if (!Object.hasOwn(RUN, what)) return null;
-  return { ...RUN[what], title: { key: `history.run.${what}` }, text: data.reason ?? "" };
+  return { ...RUN[what], title: { key: `history.run.${what}` }, ...said(data, "reason") };
 }
 
 /** @param {string} what @param {any} data @returns {Told | null} */
@@ -203,11 +214,8 @@ function ofSilence(what, data) {
 function ofRule(what, data, event) {
   const values = { rule: data.rule_name ?? data.rule_id ?? "", series: data.series ?? "", step: event.step ?? "" };
   if (what === "failed")
-    return { tone: "w", icon: "failed", title: { key: "history.rule.failed", values }, text: data.text ?? "" };
-  const key = `history.rule.${NOTES.has(data.what) ? data.what : "noted"}`;
-  return {
-    icon: "info",
-    title: { key, values },
-    text: NOTES.has(data.what) ? { key: `${key}.text`, values } : (data.text ?? ""),
-  };
+    return { tone: "w", icon: "failed", title: { key: "history.rule.failed", values }, ...said(data, "text") };
+  if (!NOTES.has(data.what)) return { icon: "info", title: { key: "history.rule.noted", values }, ...said(data, "text") };
+  const key = `history.rule.${data.what}`;
+  return { icon: "info", title: { key, values }, text: { key: `${key}.text`, values } };
 }

@@ -44,11 +44,7 @@ export function learnClauses(table) {
 export const lacksClauses = () => current === "zh" && inChinese === null;
 
 /** A clause of the server, such as why a checkpoint is unsound, or several; one that is not known stays as it is. @param {string} text */
-export function clause(text) {
-  if (current !== "zh" || inChinese === null) return text;
-  const said = inChinese(text);
-  return said === text && text.includes("; ") ? text.split("; ").map(inChinese).join("\uff1b") : said;
-}
+export const clause = (text) => (current === "zh" && inChinese !== null ? inChinese(text) : text);
 
 /** What a reducer has decided to say: by its key, or a clause of the server. @param {import("../reducers.js").Say | string} said */
 export const say = (said) => (typeof said === "string" ? clause(said) : t(said.key, said.values));

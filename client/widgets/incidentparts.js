@@ -217,15 +217,14 @@ export function entryWords(e, run) {
     command: e.command ? commandName(e.command) : "",
     span: duration(Number(e.title.values?.seconds ?? 0), timeWords()),
   };
-  const text =
-    e.alerts.length > 1
-      ? e.alerts.map(alertTitle).join(t("order.and"))
-      : e.speaks === "sentence"
-        ? sentence(e.alert)
-        : e.speaks === "author"
-          ? by(e.command, run ?? { alerts: [] })
-          : e.speaks === "person"
-            ? String(e.text)
-            : inWords(e.text);
-  return { title: t(e.title.key, values), text };
+  return { title: t(e.title.key, values), text: entryText(e, run) };
+}
+
+/** @param {import("../history.js").Entry} e @param {any | null} run */
+function entryText(e, run) {
+  if (e.alerts.length > 1) return e.alerts.map(alertTitle).join(t("order.and"));
+  if (e.speaks === "sentence") return sentence(e.alert);
+  if (e.speaks === "author") return by(e.command, run ?? { alerts: [] });
+  if (e.speaks === "person") return String(e.text);
+  return e.texts ? inLanguage(e.texts) : inWords(e.text);
 }

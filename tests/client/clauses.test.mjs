@@ -26,6 +26,12 @@ test("a clause is said with what fills its places, and within another clause too
   assert.equal(translate("killed (no space left: 1 GB)"), "被强制终止（no space left: 1 GB）");
 });
 
+test("several are said each by itself, where one of them is known", () => {
+  assert.equal(translate("killed; no space left: 1 GB"), "被强制终止；no space left: 1 GB");
+  assert.equal(translate("not done: killed; killed"), "没有执行：被强制终止；被强制终止");
+  assert.equal(translate("one; another"), "one; another");
+});
+
 test("what is no clause stays as it is, also where it only looks like one", () => {
   for (const text of [
     "",

@@ -79,6 +79,26 @@ test("starts are not told, restarts and rollbacks are; a check of a resume only 
   assert.equal(one("run.resume_checked", { findings: ["scaler not restored"] }).text, "scaler not restored");
 });
 
+test("what the server has written in Chinese too is told in each language, and in English alone where it has not", () => {
+  const both = { en: "stopped by command: train/loss is 20", zh: "\u5df2\u6309\u6307\u4ee4\u505c\u6b62" };
+  const cases = [
+    ["run.stopped", "reason"],
+    ["command.failed", "reason"],
+    ["checkpoint.changed", "reason"],
+    ["checkpoint.save_failed", "reason"],
+    ["countdown.ended", "outcome"],
+    ["rule.failed", "text"],
+    ["rule.noted", "text"],
+    ["audit.looked", "text"],
+  ];
+  for (const [type, name] of cases) {
+    const facts = { kind: "stop", state: type.startsWith("checkpoint") ? "corrupt" : "withdrawn", [name]: both.en };
+    const told = one(type, { ...facts, zh: { [name]: both.zh } });
+    assert.deepEqual([told.text, told.texts], [both.en, both], type);
+    for (const zh of [undefined, {}, { [name]: both.en }]) assert.equal(one(type, { ...facts, zh }).texts, null, type);
+  }
+});
+
 test("who took it on and what was noted", () => {
   const taken = one("incident.acknowledged", { by: "mlops", note: "looking" });
   assert.deepEqual([taken.title.values.who, taken.text], ["mlops", "looking"]);
@@ -118,7 +138,7 @@ test("every entry that can come has its words", () => {
   for (const { title } of listed) assert.equal(typeof en[title.key], "string", title.key);
 });
 
-test("what a rule is remarked for and why it failed have titles of their own", () => {
+test("what is noted of a rule and why it failed have titles of their own", () => {
   const data = { rule_name: "Mine", series: "a/b", what: "never_seen", text: "said" };
   const said = (type, more = {}) => one(type, { ...data, ...more }, { step: 200 });
   const unseen = said("rule.noted");

@@ -72,9 +72,7 @@ def client_file(path: str, request: Request) -> Response:
     """A file of the page. Who looks at a wrong address with a browser gets the page, which says so."""
     file = _files().get(path) or _files_now().get(path)
     if file is None and "text/html" in request.headers.get("accept", ""):
-        answer = _file(request, CLIENT / "index.html")
-        answer.status_code = 404
-        return answer
+        return _file(request, CLIENT / "index.html", status=404)
     if file is None:
         raise Problem(404, "there is no such page", "check the address")
     return _file(request, file)
@@ -91,15 +89,15 @@ def _files_now() -> dict[str, Path]:
     return {path.relative_to(CLIENT).as_posix(): path for path in found}
 
 
-def _file(request: Request, path: Path) -> Response:
-    """The file, to be asked for again each time but sent only when it has changed."""
+def _file(request: Request, path: Path, status: int = 200) -> Response:
+    """The file, to be asked for again each time but sent only when it has changed, or where it stands for another one."""
     try:
         body = path.read_bytes()
     except OSError:
         raise Problem(404, "there is no such page", "check the address") from None
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if request.headers.get("if-none-match") == tag:
+    if status == 200 and request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     kind = "text/javascript" if path.suffix == ".js" else mimetypes.guess_type(path.name)[0]
-    return Response(body, headers=headers, media_type=kind or "application/octet-stream")
+    return Response(body, status, headers=headers, media_type=kind or "application/octet-stream")

@@ -189,6 +189,14 @@ def test_the_page_and_plotly_are_served_with_etags(served):
         assert nobody.get("/vendor/plotly.min.js", headers={"If-None-Match": plotly.headers["etag"]}).status_code == 304
 
 
+def test_a_wrong_address_shows_the_page_to_a_browser_each_time_it_is_loaded(served):
+    with served.client(Accept="text/html") as browser:
+        first = browser.get("/nowhere")
+        again = browser.get("/nowhere", headers={"If-None-Match": first.headers["etag"]})
+        assert (first.status_code, again.status_code) == (404, 404)
+        assert again.content == first.content == browser.get("/").content
+
+
 ELSEWHERE = [
     "/../pyproject.toml",
     "/..%2fpyproject.toml",

@@ -11,7 +11,7 @@ from server.domain import rule_flaws
 from server.domain import rules as domain
 from server.domain.detectors import DETECTORS
 from server.domain.detectors.base import DetectorKind
-from server.domain.marks import MARKS, Mark
+from server.domain.rule_notes import RULE_NOTES, RuleNote
 from server.domain.rules import AlertRule
 from server.services import rules as service
 from server.store import alerts as alerts_store
@@ -175,14 +175,14 @@ class RuleChange(RuleSaid):
 def rules_out(connection: Connection, rules: tuple[AlertRule, ...]) -> list[RuleOut]:
     """Rules as the API shows them, with what there is to say of each."""
     failures, alerts = store.read_failures(connection), alerts_store.count_open_by_rule(connection)
-    marks = {mark: _runs_of(connection, mark) for mark in MARKS}
+    noted = {note: _runs_of(connection, note) for note in RULE_NOTES}
     return [
         RuleOut(
             **domain.rule_to_json(rule),
             is_default=service.is_default(rule.rule_id),
             failure=_failure(failures.get(rule.rule_id)),
-            never_seen=marks[Mark.NEVER_SEEN][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
-            too_many_series=marks[Mark.TOO_MANY_SERIES][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
+            never_seen=noted[RuleNote.NEVER_SEEN][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
+            too_many_series=noted[RuleNote.TOO_MANY_SERIES][rule.rule_id, rule.version][:MOST_RUNS_NAMED],
             open_alerts=alerts.get(rule.rule_id, 0),
         )
         for rule in rules
@@ -193,10 +193,10 @@ def _failure(kept: dict[str, Any] | None) -> FailureOut | None:
     return None if kept is None else FailureOut(at=kept["at"], text=kept["text"])
 
 
-def _runs_of(connection: Connection, mark: Mark) -> dict[tuple[str, int], list[RunNamed]]:
-    """The runs at which a rule, in the version it has, bears a mark."""
+def _runs_of(connection: Connection, note: RuleNote) -> dict[tuple[str, int], list[RunNamed]]:
+    """The runs of which something is noted of a rule, by its id and the version that it had."""
     found: dict[tuple[str, int], list[RunNamed]] = defaultdict(list)
-    for rule_id, version, run_id, run_name in store.read_marks(connection, mark):
+    for rule_id, version, run_id, run_name in store.read_notes(connection, note):
         found[rule_id, version].append(RunNamed(run_id=run_id, run_name=run_name))
     return found
 

@@ -64,7 +64,7 @@ class EventType(StrEnum):
     RULE_FAILED = "rule.failed"
     """A rule could not be judged, and is judged no more until it is changed."""
     RULE_NOTED = "rule.noted"
-    """What a rule cannot do on a run: see `domain/marks.py`."""
+    """What a rule cannot do on a run: see `domain/rule_notes.py`."""
     WEBHOOK_CHANGED = "webhook.changed"
     WEBHOOK_DISABLED = "webhook.disabled"
     WEBHOOK_TEST = "webhook.test"

@@ -18,8 +18,8 @@ from server.domain import episodes, watching
 from server.domain.alerts import Alert, AlertStatus, CloseReason
 from server.domain.countdowns import is_late
 from server.domain.judging import ALL_RANKS, Change, Judging, Key
-from server.domain.marks import is_mark
 from server.domain.points import Point
+from server.domain.rule_notes import is_note
 from server.domain.rules import AlertRule
 from server.domain.watching import Watch
 from server.store import alerts as alerts_store
@@ -31,7 +31,7 @@ from server.store.rules import StoredState
 from trainer_agent.wire.messages import SegmentStarted
 from trainer_agent.wire.vocabulary import AlertState
 
-from . import checkpoints, countdowns, incidents, remarks, reports, rewinding, transitions
+from . import checkpoints, countdowns, incidents, reports, rewinding, rule_notes, transitions
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +43,12 @@ def judge_points(
     points: Sequence[Point],
     now: datetime,
     *,
+    incarnation: str,
     ranks: int = 0,
     sent_at: float = 0.0,
     uptime: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """Judge points of one rank of a run that has not ended, given in `seq` order.
+    """Judge points of one rank of a run that has not ended, and keep now and then where the rules stand behind them.
 
     Args:
         connection: of the unit of work.
@@ -55,6 +56,7 @@ def judge_points(
         project: that it belongs to.
         points: of one rank, in the order of `seq`.
         now: the time.
+        incarnation: of the process that has logged the points.
         ranks: how many the run has, 0 if unknown.
         sent_at: when the points were sent, by the clock that their times are of.
         uptime: seconds that only rise, by which a rule is found that takes too long.
@@ -65,6 +67,25 @@ def judge_points(
     for _, logged_together in groupby(points, attrgetter("seq")):
         judging.take(logged_together)
     judging.save()
+    judging.remember(points[0].seq, points[-1], incarnation)
+
+
+def pass_over(connection: Connection, run_id: str, points: Sequence[Point], *, incarnation: str, newest_segment: int) -> None:
+    """Leave points of a run that has ended to the next rewind, which counts them: it needs a snapshot older than they are.
+
+    Args:
+        connection: of the unit of work.
+        run_id: the run.
+        points: of one rank, in the order of `seq`, at least one.
+        incarnation: of the process that has logged the points.
+        newest_segment: of the run.
+    """
+    place = _place_of(points[-1], incarnation)
+    snapshots.give_up(connection, run_id, points[-1].rank, place, max(newest_segment, place.segment))
+
+
+def _place_of(point: Point, incarnation: str) -> snapshots.Place:
+    return snapshots.Place(point.segment, incarnation, point.seq)
 
 
 class _Judged:
@@ -101,7 +122,7 @@ class _Judged:
             is_kept=self._is_kept,
         )
         self._from_steps: dict[int, int] | None = None
-        self._remarks = remarks.Remarks(connection, run_id, self._judging) if rank == 0 else None
+        self._notes = rule_notes.RuleNotes(connection, run_id, self._judging) if rank == 0 else None
 
     def take(self, points: Iterable[Point]) -> None:
         """Feed the points of one record to all rules, do what follows, and tell of it: one message, however many rules fire.
@@ -112,8 +133,8 @@ class _Judged:
         changed, late = False, False
         for point in points:
             late = is_late(self._sent_at, point.time)
-            if self._remarks is not None and point.step > self._remarks.due_after:
-                self._remarks.look_for_unseen(self.now, point.segment)
+            if self._notes is not None and point.step > self._notes.due_after:
+                self._notes.look_for_unseen(self.now, point.segment)
             for change in self._judging.judge(point):
                 self._follow(change)
                 changed = True
@@ -202,9 +223,17 @@ class _Judged:
         changed = [each for each in states if each != self._stored.get((each.rule_id, each.series, each.rank))]
         rules_store.save_states(self.connection, self.run_id, changed)
         for failure in self._judging.failures.values():
-            remarks.failed(self.connection, self.run_id, failure, self.now)
-        if self._remarks is not None:
-            self._remarks.settle(self.now)
+            rule_notes.failed(self.connection, self.run_id, failure, self.now)
+        if self._notes is not None:
+            self._notes.settle(self.now)
+
+    def remember(self, first_seq: int, last: Point, incarnation: str) -> None:
+        """Keep where the rules stand now and then, behind the points from `first_seq` to `last`."""
+        known = {(rule.rule_id, rule.version) for rule in self._judging.rules}
+        mine = (each for each in self._stored.values() if each.rank == last.rank and (each.rule_id, each.rule_version) in known)
+        stood_in = max((each.segment for each in mine), default=None)
+        place = _place_of(last, incarnation)
+        rewinding.remember(self.connection, self.run_id, last.rank, place, first_seq=first_seq, stood_in=stood_in)
 
 
 def _stored(key: Key, rule: AlertRule, watch: Watch) -> StoredState:
@@ -250,7 +279,7 @@ def run_ended(connection: Connection, run_id: str, now: datetime) -> None:
     states = []
     for stored in rules_store.read_states(connection, run_id):
         rule = rules.get(stored.rule_id)
-        if rule is not None and stored.rule_version == rule.version and not is_mark(stored.rank):
+        if rule is not None and stored.rule_version == rule.version and not is_note(stored.rank):
             states.append(replace(stored, state=watching.without_episode(stored.state)))
     rules_store.save_states(connection, run_id, states)
     countdowns.withdraw(connection, run_id, "the run has ended", now)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from server.domain import points as domain
 from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
+from server.domain.points import Point
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
 from server.domain.wording.event_words import how
 from server.domain.wording.words import Both, Value
@@ -24,9 +25,9 @@ from server.services import (
     incidents,
     liveness,
     reports,
-    rewinding,
     runs,
     samples,
+    segments,
 )
 from server.services.errors import Invalid, OutOfOrder
 from server.services.recording import record
@@ -35,7 +36,6 @@ from server.store import points as point_store
 from server.store import runs as run_store
 from server.store import segments as segment_store
 from server.store.runs import Incarnation, Run
-from server.store.snapshots import Place
 from server.store.touched import touch
 from trainer_agent.wire import crash
 from trainer_agent.wire.messages import (
@@ -54,7 +54,7 @@ from trainer_agent.wire.messages import (
     StepSamples,
     Unable,
 )
-from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
+from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason
 
 _PAUSES = {CommandKind.PAUSE: RunInput.PAUSED, CommandKind.RESUME: RunInput.RESUMED}
 """What a command has made of the run once it has succeeded."""
@@ -153,30 +153,29 @@ class _Taking:
 
     def _points(self, columns: Sequence[Column]) -> None:
         """Store a stretch of points and judge it, before anything that comes after it is stored or done."""
-        connection, run_id, rank = self.connection, self.run.run_id, self.life.rank
-        point_store.store_points(connection, run_id, rank, self.life.incarnation, columns)
-        if self.run.state not in ENDED:  # points that come after the end are kept but not judged
-            points, ranks = domain.points_of(columns, rank), self.run.world_size
-            evaluation.judge_points(
-                connection,
-                run_id,
-                self.run.project,
-                points,
-                self.now,
-                ranks=ranks,
-                sent_at=self.sent_at,
-                uptime=self.uptime,
-            )
-            self._remember_rules(columns)
-        if rank == 0:
+        connection, run_id, life = self.connection, self.run.run_id, self.life
+        point_store.store_points(connection, run_id, life.rank, life.incarnation, columns)
+        points = domain.points_of(columns, life.rank)
+        if self.run.state in ENDED:
+            evaluation.pass_over(connection, run_id, points, incarnation=life.incarnation, newest_segment=self.run.segment)
+        else:
+            self._judge(points)
+        if life.rank == 0:
             for segment in {column.segment for column in columns}:
                 self._reach(segment, [column for column in columns if column.segment == segment])
 
-    def _remember_rules(self, columns: Sequence[Column]) -> None:
-        newest = max(columns, key=lambda column: column.seq[-1])
-        place = Place(newest.segment, self.life.incarnation, newest.seq[-1])
-        first_seq = min(column.seq[0] for column in columns)
-        rewinding.remember(self.connection, self.run.run_id, self.life.rank, place, first_seq)
+    def _judge(self, points: Sequence[Point]) -> None:
+        evaluation.judge_points(
+            self.connection,
+            self.run.run_id,
+            self.run.project,
+            points,
+            self.now,
+            incarnation=self.life.incarnation,
+            ranks=self.run.world_size,
+            sent_at=self.sent_at,
+            uptime=self.uptime,
+        )
 
     def _reach(self, segment: int, columns: Sequence[Column]) -> None:
         segment_store.reach(self.connection, self.run.run_id, segment, max(max(column.step) for column in columns))
@@ -228,7 +227,9 @@ class _Taking:
         self.run = runs.save_failed(self.connection, self.run, wire, self.now)
 
     def _dropped(self, wire: Dropped) -> None:
-        self._set(dropped_records=self.run.dropped_records + wire.count)
+        dropped = self.run.dropped_records + wire.count
+        run_store.update(self.connection, self.run.run_id, {"dropped_records": dropped})
+        self.run = replace(self.run, dropped_records=dropped)
         text = f"{wire.count} records of rank {self.life.rank} were lost before they were sent: {wire.reason}"
         self._tell(EventType.RUN_RECORDS_DROPPED, {"count": wire.count, "rank": self.life.rank, "text": text})
 
@@ -255,46 +256,18 @@ class _Taking:
 
     def _segment(self, wire: SegmentStarted) -> None:
         """A new stretch of steps. One that comes late, from an older incarnation, is only written down."""
-        is_newest = wire.segment >= self.run.segment
-        if self.life.rank == 0:
-            if not self._open(wire):
+        connection, run, life, now = self.connection, self.run, self.life, self.now
+        if life.rank == 0:
+            begun = segments.start(connection, run, life, wire, now)
+            if begun is None:
                 return
-            if is_newest:
-                self._set(segment=wire.segment, step=wire.from_step)
-                # the latest values are of steps left behind
-                begun = {"latest": {}, "phase_since": self.now, **_data_modes(wire)}
-                run_store.update(self.connection, self.run.run_id, begun)
-                self.run = replace(self.run, phase_since=self.now)
-        point_store.seal(self.connection, self.run.run_id, self.life.rank)
-        if self.life.rank == 0:
-            self._tell(EventType.RUN_SEGMENT_STARTED, _said(wire))
-        if is_newest:
-            rank, incarnation = self.life.rank, self.life.incarnation
+            self.run = begun
+        point_store.seal(connection, run.run_id, life.rank)
+        if wire.segment >= run.segment:
+            rank, incarnation = life.rank, life.incarnation
             evaluation.segment_started(
-                self.connection, self.run.run_id, wire, self.now, rank=rank, incarnation=incarnation, ranks=self.run.world_size
+                connection, run.run_id, wire, now, rank=rank, incarnation=incarnation, ranks=run.world_size
             )
-
-    def _open(self, wire: SegmentStarted) -> bool:
-        """Write the segment down; False when it is known already.
-
-        The segment of a rollback is fixed in its command. A process that was killed in the middle of it may have announced it,
-        and the next one, which has read that in the journal, announces it again: it is one segment, of the later of the two.
-        """
-        known = segment_store.get(self.connection, self.run.run_id, wire.segment)
-        if known is None:
-            segment_store.insert(self.connection, self.run.run_id, self.life.incarnation, wire, self.now)
-            return True
-        if known.incarnation == self.life.incarnation:
-            return False
-        if known.command_id is None or known.command_id != wire.command_id or wire.cause is not SegmentCause.ROLLBACK:
-            raise Invalid(
-                f"segment {wire.segment} was announced by another incarnation",
-                f"number segments on from {self.run.segment}, the newest the server knows",
-            )
-        is_later = run_store.is_newer(self.connection, self.run.run_id, self.life.incarnation, known.incarnation)
-        if is_later:
-            segment_store.take_over(self.connection, self.run.run_id, wire.segment, self.life.incarnation, self.now)
-        return is_later
 
     def _ended(self, wire: RunEnded) -> None:
         point_store.seal(self.connection, self.run.run_id, self.life.rank)
@@ -319,11 +292,6 @@ class _Taking:
     def _advance(self, what: RunInput, reason: Both = ("", ""), **facts: Value) -> None:
         self.run = runs.advance(self.connection, self.run, what, self.now, reason=reason, life=self.life, **facts)
 
-    def _set(self, **values: int) -> None:
-        """Change the run, in the table and in hand: what is told next speaks of where the run is by then."""
-        run_store.update(self.connection, self.run.run_id, values)
-        self.run = replace(self.run, **values)  # type: ignore[arg-type]  # the names are those of int fields
-
     def _tell(self, what: EventType, data: dict[str, object]) -> None:
         record(self.connection, Event(what, self.now, self.run.run_id, self.run.step, self.run.segment, data))
 
@@ -336,13 +304,3 @@ def _newest_time(fresh: Batch) -> float | None:
 def _tells_of_death(wire: Record) -> bool:
     """Whether it is the end of a process in the words of another, which found what it left."""
     return isinstance(wire, RunEnded) and was_called_killed(wire.detail)
-
-
-def _data_modes(wire: SegmentStarted) -> dict[str, object]:
-    """What a rollback can do with the data from now on, where it is known only now."""
-    return {} if wire.data_modes is None else {"data_modes": wire.data_modes, "data_modes_because": wire.data_modes_because}
-
-
-def _said(wire: SegmentStarted) -> dict[str, object]:
-    told = {name: getattr(wire, name) for name in ("cause", "from_step", "parent", "command_id", "checkpoint_id", "attributes")}
-    return {**told, "text": f"Segment {wire.segment} goes on from step {wire.from_step} ({wire.cause})"}

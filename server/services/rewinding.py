@@ -21,7 +21,6 @@ from server.store import alerts as alerts_store
 from server.store import segments as segments_store
 from server.store import snapshots
 from server.store.kept_points import kept_points
-from server.store.segments import starts_of
 from trainer_agent.wire.vocabulary import SegmentCause
 
 _log = logging.getLogger(__name__)
@@ -56,17 +55,22 @@ class _Begin:
 _FROM_NOTHING = _Begin(None, {})
 
 
-def remember(connection: Connection, run_id: str, rank: int, place: snapshots.Place, first_seq: int) -> None:
+def remember(
+    connection: Connection, run_id: str, rank: int, place: snapshots.Place, *, first_seq: int, stood_in: int | None
+) -> None:
     """Keep where the rules stand after a stretch of points, from `first_seq` to `place`, now and then.
 
     Points of an earlier segment than the newest come too late for the rules, but the next rewind counts them: what stands behind
-    them is of no use to it any more.
+    them is of no use to it any more. Not so where the rules `stood_in` their segment: the rank has not heard yet of the newest.
     """
-    newest = max((segment for segment, _ in starts_of(connection, run_id)), default=0)
-    if place.segment < newest:
+    if place.segment != stood_in and place.segment < (newest := _newest_segment(connection, run_id)):
         snapshots.give_up(connection, run_id, rank, place, newest)
     elif first_seq // SNAPSHOT_RECORDS != (place.seq + 1) // SNAPSHOT_RECORDS:
         snapshots.keep(connection, run_id, rank, place)
+
+
+def _newest_segment(connection: Connection, run_id: str) -> int:
+    return max((segment for segment, _ in segments_store.starts_of(connection, run_id)), default=0)
 
 
 def rewound(connection: Connection, to: Rewind, places: Iterable[tuple[Key, AlertRule]]) -> _Watches:

@@ -55,9 +55,9 @@ def kept_points(
     return _in_order(parts, limit)
 
 
-_Place = tuple[int, int]
-"""Segment, and which life of its rank in the order in which they began."""
-_Parts = dict[tuple[str, int], list[tuple[_Place, Block]]]
+_Stretch = tuple[int, int]
+"""What one life has logged of a segment: the segment, and which life of its rank it was, in the order in which they began."""
+_Parts = dict[tuple[str, int], list[tuple[_Stretch, Block]]]
 """By series and rank."""
 
 
@@ -77,23 +77,23 @@ class _Kept:
         for name, segment, rank, incarnation, block in blocks:
             if segment < self.before_segment:
                 cut = min([self.up_to_step, *(step for later, step in self.starts.items() if later > segment)])
-                place = segment, self.lives.get((rank, incarnation), 0)
-                kept = block[:, (block[STEP] <= cut) & (block[SEQ] > self._known(place, rank))]
+                stretch = segment, self.lives.get((rank, incarnation), 0)
+                kept = block[:, (block[STEP] <= cut) & (block[SEQ] > self._known(stretch, rank))]
                 if kept.shape[1]:
-                    parts.setdefault((name, rank), []).append((place, kept))
+                    parts.setdefault((name, rank), []).append((stretch, kept))
         return parts
 
-    def _known(self, place: "_Place", rank: int) -> float:
-        """Up to which `seq` the points at a place came before `after`, or with it."""
+    def _known(self, stretch: "_Stretch", rank: int) -> float:
+        """Up to which `seq` the points of a stretch came before `after`, or with it."""
         if self.after is None:
             return -math.inf
         known = self.after.segment, self.lives.get((rank, self.after.incarnation), 0)
-        return self.after.seq if place == known else math.inf if place < known else -math.inf
+        return self.after.seq if stretch == known else math.inf if stretch < known else -math.inf
 
 
 def _in_order(parts: "_Parts", limit: int) -> tuple[Point, ...]:
     found = [entry for (name, of_rank), blocks in parts.items() for entry in _last_of(name, of_rank, blocks, limit)]
-    return tuple(point for _, point in sorted(found, key=_by_place))
+    return tuple(point for _, point in sorted(found, key=_as_judged))
 
 
 def _floors(connection: sa.Connection, run_id: str, names: Collection[str], rank: int | None, wanted: int) -> dict[str, int]:
@@ -111,18 +111,18 @@ def _floors(connection: sa.Connection, run_id: str, names: Collection[str], rank
     return floors
 
 
-def _by_place(entry: tuple[_Place, Point]) -> tuple[int, int, int, int, str]:
+def _as_judged(entry: tuple[_Stretch, Point]) -> tuple[int, int, int, int, str]:
     (segment, life), point = entry
     return segment, life, point.rank, point.seq, point.series
 
 
-def _last_of(name: str, rank: int, blocks: list[tuple[_Place, Block]], limit: int) -> Iterable[tuple[_Place, Point]]:
-    """The last points of one series and rank, each with its segment and life."""
+def _last_of(name: str, rank: int, blocks: list[tuple[_Stretch, Block]], limit: int) -> Iterable[tuple[_Stretch, Point]]:
+    """The last points of one series and rank, each with the stretch that it is of."""
     left = limit
-    for place, block in sorted(blocks, key=lambda part: (part[0], part[1][SEQ, 0]), reverse=True):
+    for stretch, block in sorted(blocks, key=lambda part: (part[0], part[1][SEQ, 0]), reverse=True):
         ordered = block[:, np.argsort(block[SEQ], kind="stable")][:, -left:]
         for seq, step, time, value in zip(*(ordered[row].tolist() for row in (SEQ, STEP, TIME, VALUE)), strict=True):
-            yield place, Point(name, place[0], rank, int(seq), int(step), time, value)
+            yield stretch, Point(name, stretch[0], rank, int(seq), int(step), time, value)
         left -= ordered.shape[1]
         if left <= 0:
             return

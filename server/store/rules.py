@@ -166,8 +166,8 @@ def forget_states(connection: sa.Connection, run_id: str, rule_ids: Collection[s
     connection.execute(sa.delete(rule_states).where(*mine))
 
 
-def read_marks(connection: sa.Connection, rank: int) -> tuple[tuple[str, int, str, str], ...]:
-    """Rule, version, run and the run's name of every state at a rank that stands for a mark; the newest run first."""
+def read_notes(connection: sa.Connection, rank: int) -> tuple[tuple[str, int, str, str], ...]:
+    """Rule, version, run and the run's name of every state at a rank that stands for a note; the newest run first."""
     query = sa.select(_s.rule_id, _s.rule_version, _s.run_id, runs.c.name).where(_s.rank == rank, runs.c.run_id == _s.run_id)
     rows = connection.execute(query.order_by(runs.c.heard_at.desc(), _s.run_id))
     return tuple((row.rule_id, row.rule_version, row.run_id, row.name) for row in rows)

@@ -77,7 +77,7 @@ def newest(connection: sa.Connection, run_id: str, rank: int, before_segment: in
 
 
 def give_up(connection: sa.Connection, run_id: str, rank: int, place: Place, newest_segment: int) -> None:
-    """Points have come, at `place`, of which the rules know nothing, as they stand in a later segment.
+    """Points have come, at `place`, of which the rules know nothing: they stand in a later segment, or the run has ended.
 
     So what was kept behind them is of no use, nor would be what is kept from now on until a rewind has counted them. A row whose
     points no segment can count says so.

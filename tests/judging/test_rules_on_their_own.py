@@ -12,8 +12,8 @@ from server.domain import judging
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.detectors import DETECTORS
 from server.domain.detectors.base import Verdict
-from server.domain.marks import Mark
 from server.domain.points import Point
+from server.domain.rule_notes import RuleNote
 from server.domain.rules import Action, ActionKind, AlertRule, DetectorKind, Scope, ScopeKind
 from server.services import ingest, rules
 from server.store import checkpoints as checkpoints_store
@@ -126,11 +126,11 @@ def test_a_rule_whose_series_does_not_come_is_noted_once_and_taken_back_when_it_
     trainer.send(*range(10, 250, 10))
     (note,) = data_of(connection, "rule.noted")
     assert (note["rule_id"], note["what"]) == ("high", "never_seen")
-    assert [(rule, run) for rule, _, run, _ in rules_store.read_marks(connection, Mark.NEVER_SEEN)] == [("high", "run")]
+    assert [(rule, run) for rule, _, run, _ in rules_store.read_notes(connection, RuleNote.NEVER_SEEN)] == [("high", "run")]
     assert ("rule.noted", 200) in told(connection)
     trainer.records.append((1, 251, {"train/los": 1.0}))
     trainer.send()
-    assert rules_store.read_marks(connection, Mark.NEVER_SEEN) == ()
+    assert rules_store.read_notes(connection, RuleNote.NEVER_SEEN) == ()
 
 
 def test_a_pattern_watches_no_more_series_than_it_may_and_says_so_once(connection, clock, trainer, monkeypatch):

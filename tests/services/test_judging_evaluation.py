@@ -337,7 +337,7 @@ def test_points_of_an_unwatched_series_cost_no_state(connection, trainer):
 
 
 def test_judging_no_points_is_nothing(connection, clock):
-    evaluation.judge_points(connection, "run", "", [], clock())
+    evaluation.judge_points(connection, "run", "", [], clock(), incarnation="i")
 
 
 def test_an_alert_closed_by_the_end_says_at_which_step_and_still_speaks_against_the_last_checkpoint(connection, trainer):

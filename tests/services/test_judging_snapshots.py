@@ -11,7 +11,7 @@ from server.services import rewinding
 from server.store import rules as rules_store
 from server.store import snapshots
 from server.store.tables import rule_snapshots
-from trainer_agent.wire.vocabulary import SegmentCause
+from trainer_agent.wire.vocabulary import EndReason, SegmentCause
 
 APART = 10
 RISES = AlertRule("rises", "Rises", "Rises", "train/loss", DetectorKind.CONSECUTIVE_RISE, {"rises": 500.0})
@@ -109,6 +109,20 @@ def test_each_rank_has_its_own(connection, clock, judged):
     assert places(connection, 0) == places(connection, 1) != []
 
 
+def test_a_rank_that_hears_of_a_rollback_late_keeps_its_own_in_the_new_segment_too(connection, clock, judged):
+    use_rules(connection, RISES)
+    leader = rising(connection, clock, 1, 30)
+    other = rising(connection, clock, 1, 30, Trainer(connection, clock, rank=1, incarnation="other").start())
+    leader.open_segment(2, 25).send()
+    rising(connection, clock, 31, 33, other)
+    other.open_segment(2, 25).send()
+    rising(connection, clock, 26, 60, other)
+    assert {segment for segment, _ in places(connection, 1)} == {1, 2}
+    leader.open_segment(3, 58).send()
+    other.open_segment(3, 58).send()
+    assert judged[-1] < APART
+
+
 def ends_after_a_late_backlog(connection, clock, back, late_from):
     """Where the rules stand when the last points of a killed process come while the next one is at step 40 and is rolled back."""
     with connection.begin_nested() as attempt:
@@ -138,3 +152,30 @@ def test_points_that_come_late_from_a_killed_process_count_from_the_next_rewind_
     by_snapshots = ends_after_a_late_backlog(connection, clock, back, late_from)
     monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 10**6)
     assert by_snapshots == ends_after_a_late_backlog(connection, clock, back, late_from)
+
+
+def restarted_after_a_backlog(connection, clock, back):
+    """Where the rules stand in a third life, when the last points of the first one came after the second had ended."""
+    with connection.begin_nested() as attempt:
+        killed = Trainer(connection, clock).start()
+        for step in range(1, 9):
+            killed.log(step, loss=float(step), grad_norm=1.0)
+        killed.take(1, 4)
+        following = Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, 8).send()
+        for step in range(9, 41):
+            following.log(step, loss=float(step), grad_norm=1.0).send()
+        following.end(EndReason.FAILED).send()
+        killed.take(5, len(killed.records))
+        Trainer(connection, clock, incarnation="life-3", segment=3).start(SegmentCause.RESTART, back).send()
+        found = [(each.rule_id, each.series, each.segment, each.state) for each in rules_store.read_states(connection, "run")]
+        attempt.rollback()
+    return found
+
+
+@pytest.mark.parametrize("back", [6, 20, 40])
+def test_points_that_come_when_the_run_has_ended_count_from_the_next_start_on(connection, clock, judged, monkeypatch, back):
+    use_default_rules(connection)
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 5)
+    by_snapshots = restarted_after_a_backlog(connection, clock, back)
+    monkeypatch.setattr(rewinding, "SNAPSHOT_RECORDS", 10**6)
+    assert by_snapshots == restarted_after_a_backlog(connection, clock, back)

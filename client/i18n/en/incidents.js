@@ -172,7 +172,7 @@ export default {
   "history.rule.never_seen.text": "It watches {series}, which this run has not logged in its first {step} steps.",
   "history.rule.too_many_series": "{rule}: too many series",
   "history.rule.too_many_series.text": "Too many series of this run match {series}: only the first ones are judged.",
-  "history.rule.noted": "{rule}: a remark",
+  "history.rule.noted": "{rule}: a note",
   "history.rule.failed": "{rule}: failed, and judged no more until it is changed",
   "history.silence.started": "{who} silenced messages",
   "history.silence.ended": "{who} ended a silence",

@@ -1,4 +1,4 @@
-"""What is said of a rule itself: that it has failed, that its series does not come, that its pattern matches too much.
+"""What is noted of a rule itself: that it has failed, that its series does not come, that its pattern matches too much.
 
 Each is said once: of a failure by whichever run came first, of the others once a run and version of the rule.
 """
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from server.domain.default_rules import DEFAULT_RULES
 from server.domain.events import Event, EventType
 from server.domain.judging import Failure, Judging
-from server.domain.marks import MARKS, Mark
+from server.domain.rule_notes import RULE_NOTES, RuleNote
 from server.domain.rules import MAX_SERIES, SEEN_BY_STEPS, AlertRule
 from server.domain.wording.event_words import told
 from server.store import rules as store
@@ -42,19 +42,19 @@ def failed(connection: Connection, run_id: str, failure: Failure, now: datetime)
     record(connection, Event(EventType.RULE_FAILED, now, run_id, point.step, point.segment, said))
 
 
-class Remarks:
-    """The marks of the rules on one run: see `domain/marks.py`. Rank 0 speaks for all."""
+class RuleNotes:
+    """The notes on one run: see `domain/rule_notes.py`. Rank 0 speaks for all."""
 
     def __init__(self, connection: Connection, run_id: str, judging: Judging) -> None:
         self._connection, self._run_id, self._judging = connection, run_id, judging
-        has_marks = self._candidates() or any(rule.is_pattern for rule in judging.rules)
+        may_note = self._candidates() or any(rule.is_pattern for rule in judging.rules)
         self._known = {
-            mark: {each.rule_id: each.rule_version for each in store.read_states(connection, run_id, mark)}
-            for mark in (MARKS if has_marks else ())
+            note: {each.rule_id: each.rule_version for each in store.read_states(connection, run_id, note)}
+            for note in (RULE_NOTES if may_note else ())
         }
         self.due_after = math.inf
         """The step after which a series that has not come is missed."""
-        if self._unmarked(Mark.NEVER_SEEN, self._candidates()):
+        if self._not_noted(RuleNote.NEVER_SEEN, self._candidates()):
             first = min(standings.read_from_steps(connection, run_id).values(), default=0)
             self.due_after = first + SEEN_BY_STEPS
 
@@ -62,34 +62,35 @@ class Remarks:
         """The rules whose series a person has written: a default one names what only some trainings log."""
         return [rule for rule in self._judging.rules if not rule.is_pattern and rule.series != _DEFAULT_SERIES.get(rule.rule_id)]
 
-    def _unmarked(self, mark: Mark, rules: Iterable[AlertRule]) -> list[AlertRule]:
-        known = self._known.get(mark, {})
+    def _not_noted(self, note: RuleNote, rules: Iterable[AlertRule]) -> list[AlertRule]:
+        known = self._known.get(note, {})
         return [rule for rule in rules if known.get(rule.rule_id) != rule.version]
 
     def look_for_unseen(self, now: datetime, segment: int) -> None:
         """Note the rules whose series has not come in all the steps so far; once a batch."""
         step, self.due_after = int(self.due_after), math.inf
-        missing = [rule for rule in self._unmarked(Mark.NEVER_SEEN, self._candidates()) if rule.rule_id not in self._at_posts()]
+        unnoted, watching = self._not_noted(RuleNote.NEVER_SEEN, self._candidates()), self._at_posts()
+        missing = [rule for rule in unnoted if rule.rule_id not in watching]
         seen = store.seen_series(self._connection, self._run_id, {rule.series for rule in missing}) if missing else frozenset()
         for rule in missing:
             if rule.series not in seen:
                 text = f"The rule {rule.name} watches {rule.series}, which this run has not logged in its first {step} steps"
-                self._note(Mark.NEVER_SEEN, rule, text, Event(EventType.RULE_NOTED, now, self._run_id, step, segment))
+                self._note(RuleNote.NEVER_SEEN, rule, text, Event(EventType.RULE_NOTED, now, self._run_id, step, segment))
 
     def settle(self, now: datetime) -> None:
         """Take back what is so no more, and note the patterns that match too much."""
-        come = self._known.get(Mark.NEVER_SEEN, {}).keys() & self._at_posts()
+        come = self._known.get(RuleNote.NEVER_SEEN, {}).keys() & self._at_posts()
         if come:
-            store.forget_states(self._connection, self._run_id, come, Mark.NEVER_SEEN)
-        for rule in self._unmarked(Mark.TOO_MANY_SERIES, self._judging.crowded.values()):
+            store.forget_states(self._connection, self._run_id, come, RuleNote.NEVER_SEEN)
+        for rule in self._not_noted(RuleNote.TOO_MANY_SERIES, self._judging.crowded.values()):
             text = f"The rule {rule.name} matches more than {MAX_SERIES} series of this run; only the first ones are judged"
-            self._note(Mark.TOO_MANY_SERIES, rule, text, Event(EventType.RULE_NOTED, now, self._run_id))
+            self._note(RuleNote.TOO_MANY_SERIES, rule, text, Event(EventType.RULE_NOTED, now, self._run_id))
 
     def _at_posts(self) -> set[str]:
         return {post.rule.rule_id for post in self._judging.posts}
 
-    def _note(self, mark: Mark, rule: AlertRule, text: str, event: Event) -> None:
-        marked = StoredState(rule.rule_id, rule.series, mark, rule.version, 0, {})
-        store.save_states(self._connection, self._run_id, [marked])
-        data = {"rule_id": rule.rule_id, "rule_name": rule.name, "series": rule.series, "what": mark.name.lower(), "text": text}
+    def _note(self, note: RuleNote, rule: AlertRule, text: str, event: Event) -> None:
+        stored = StoredState(rule.rule_id, rule.series, note, rule.version, 0, {})
+        store.save_states(self._connection, self._run_id, [stored])
+        data = {"rule_id": rule.rule_id, "rule_name": rule.name, "series": rule.series, "what": note.name.lower(), "text": text}
         record(self._connection, replace(event, data=data))

@@ -161,15 +161,15 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path, start_seconds: float = 60.0) -> Iterator[Server]:
-    """A real server with an empty database in `folder`, ended with the block.
+def server(folder: Path, start_seconds: float = 60.0, **settings: str) -> Iterator[Server]:
+    """A real server with an empty database in `folder` and these `LOSSGUARD_*` settings, ended with the block.
 
     Raises:
         RuntimeError: it does not start; the message ends with its log.
     """
     ready_file, log = folder / "ready.json", folder / "server.log"
     command = [sys.executable, "-m", "server", "serve", "--port", "0", "--ready-file", str(ready_file)]
-    variables = quiet_environment(LOSSGUARD_DATA_DIR=str(folder / "data"))
+    variables = quiet_environment(LOSSGUARD_DATA_DIR=str(folder / "data"), **settings)
     with log.open("wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603
     try:
@@ -182,6 +182,13 @@ def server(folder: Path, start_seconds: float = 60.0) -> Iterator[Server]:
         yield Server(ready["url"], Path(ready["agent_token_file"]).read_text().strip())
     finally:
         end(process)
+
+
+def operator(folder: Path) -> str:
+    """A token of a person for the server in `folder`."""
+    command = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "benchmark"]
+    variables = quiet_environment(LOSSGUARD_DATA_DIR=str(folder / "data"))
+    return subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
 
 
 def end(process: "subprocess.Popen[Any]") -> None:

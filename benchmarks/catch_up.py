@@ -15,7 +15,6 @@ import json
 import math
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks._harness import ROOT, Server, at_least, at_most, finish, parser, quiet_environment, say, server
+from benchmarks._harness import Server, at_least, at_most, finish, operator, parser, say, server
 from trainer_agent.config import Config
 from trainer_agent.entries import Points
 from trainer_agent.monitor import Monitor, new_incarnation
@@ -65,7 +64,7 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(folder: Path, served: Server, records: int) -> dict[str, Any]:
-    page = _Page(served.url, _operator(folder))
+    page = _Page(served.url, operator(folder))
     other = _monitor(folder / "other", served, "other-run")
     run_id = "caught-up-run"
     _leave(folder / "run", run_id, records)
@@ -142,12 +141,6 @@ class _Page:
         """When the newest value of a run was logged, by its own word; None before there is one."""
         latest = self.runs().get(run_id, {}).get("latest", {}).get(CLOCK)
         return None if latest is None else float(latest["value"])
-
-
-def _operator(folder: Path) -> str:
-    command = [sys.executable, "-m", "server", "token", "create", "--role", "operator", "--name", "benchmark"]
-    variables = quiet_environment(LOSSGUARD_DATA_DIR=str(folder / "data"))
-    return subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
 
 
 def _monitor(folder: Path, served: Server, run_id: str, *, begins: bool = True) -> Monitor:

@@ -110,12 +110,18 @@ class Worker:
                 self._guarded("grace after a pause", self._give_grace)
                 continue
             self._awake_at = self._uptime()
-            for duty in DUTIES:
-                self._guarded(_name(duty), partial(self._do, duty))
-            self._guarded(DELIVERIES, self._send_due)
+            self._do_all()
             if self._watchdog.is_due(self._uptime()):
                 self._guarded(WRITING, lambda: self._writer.submit(lambda connection: pulses.beat(connection, self._now())))
                 self._watchdog.ping(self._uptime(), self._now())
+
+    def _do_all(self) -> None:
+        """All in one commit where nobody fails: on a busy machine one for each would let messages wait for all of them."""
+        begun = [(_name(duty), self._writer.begin(partial(self._do, duty))) for duty in DUTIES]
+        due = self._writer.begin(self._take_due)  # behind the duties: what they made fire is sent in the same round
+        for what, done in begun:
+            self._guarded(what, done.result)
+        self._guarded(DELIVERIES, lambda: self._send_all(due.result()))
 
     def _was_paused(self) -> bool:
         return self._uptime() - self._awake_at > PAUSE_SECONDS
@@ -124,9 +130,16 @@ class Worker:
         self._writer.submit(lambda connection: runs.give_grace(connection, self._now()))
         self._awake_at = self._uptime()
 
-    def _do(self, duty: Duty) -> int:
+    def _do(self, duty: Duty, connection: Connection) -> int:
         """Do it now, or in the next round if the server was paused just before."""
-        return self._writer.submit(lambda connection: 0 if self._was_paused() else duty(connection, self._now()))
+        return 0 if self._was_paused() else duty(connection, self._now())
+
+    def _take_due(self, connection: Connection) -> list[Ready]:
+        with self._lock:
+            out = Counter(self._out.values())
+        if out.total() >= MOST_AT_ONCE:
+            return []
+        return webhooks.take_due(connection, self._now(), out, MOST_PER_ENDPOINT)
 
     def _guarded(self, what: str, act: Callable[[], object]) -> None:
         """Do one thing; whatever goes wrong is told in the log, and the next thing is done all the same."""
@@ -152,20 +165,13 @@ class Worker:
         else:
             _log.error("%s failed", what, exc_info=error)
 
-    def _send_due(self) -> None:
-        with self._lock:
-            out = Counter(self._out.values())
-        if out.total() < MOST_AT_ONCE:
-            now = self._now()
-            for ready in self._writer.submit(lambda c: webhooks.take_due(c, now, out, MOST_PER_ENDPOINT)):
-                self._send(ready)
-
-    def _send(self, ready: Ready) -> None:
-        """Start one attempt in a thread of its own."""
-        delivery_id, webhook_id = ready.delivery.delivery_id, ready.endpoint.webhook_id
-        with self._lock:
-            self._out[delivery_id] = webhook_id
-        threading.Thread(target=self._attempt, args=(ready,), name=f"webhook-{webhook_id}", daemon=True).start()
+    def _send_all(self, due: list[Ready]) -> None:
+        """Start each attempt in a thread of its own."""
+        for ready in due:
+            delivery_id, webhook_id = ready.delivery.delivery_id, ready.endpoint.webhook_id
+            with self._lock:
+                self._out[delivery_id] = webhook_id
+            threading.Thread(target=self._attempt, args=(ready,), name=f"webhook-{webhook_id}", daemon=True).start()
 
     def _attempt(self, ready: Ready) -> None:
         try:

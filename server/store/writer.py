@@ -15,7 +15,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -101,16 +101,21 @@ class Writer:
             StorageUnavailable: the commit failed or the database was lost; nothing of it was stored.
             Exception: whatever the unit raised; nothing of it was stored.
         """
+        return self.begin(unit).result()
+
+    def begin(self, unit: Unit[T]) -> "Future[T]":
+        """The same without waiting, so that several units may share a commit. The future gives or raises what `submit` does."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a unit of work must not wait for another: call the function with the same connection")
         job = _Job(unit)
         with self._door:
             if self._closed:
-                raise WriterClosed(WriterClosed.__doc__)
-            if self._queue.qsize() >= self._length:
-                raise WriterBusy(WriterBusy.__doc__)
-            self._queue.put_nowait(job)
-        return cast("T", job.answer.result())
+                job.answer.set_exception(WriterClosed(WriterClosed.__doc__))
+            elif self._queue.qsize() >= self._length:
+                job.answer.set_exception(WriterBusy(WriterBusy.__doc__))
+            else:
+                self._queue.put_nowait(job)
+        return job.answer
 
     def close(self) -> None:
         """Commit what waits, then end the thread. Later units are refused."""

@@ -9,6 +9,7 @@ import time
 import psutil
 from fault_proxy import FaultProxy, Harm
 from faults_kit import began, differences, new_monitor, value_at, wait, whole
+from figures import patience
 
 from trainer_agent import sender, transport
 from trainer_agent.config import Config
@@ -47,7 +48,7 @@ def test_f1_a_server_that_refuses_for_long_gets_everything_later(fault_server, w
     told = differences(fault_server.points(monitor.start.run_id), records)
     figure("F1", "points lost, doubled, altered or invented", sum(told.values()), at_most=0)
     figure("F1", "points a second while catching up, on a machine as busy as it was", records * len(SIX) / seconds)
-    figure("F1", "points a second of the server's CPU time", records * len(SIX) / cpu, at_least=5000)
+    figure("F1", "points a second of the server's CPU time", records * len(SIX) / cpu, at_least=5000 / patience(1.0))
 
 
 def test_f2_a_server_that_never_answers_costs_the_training_nothing(fault_server, watched, figure, monkeypatch):
@@ -68,7 +69,7 @@ def test_f2_a_server_that_never_answers_costs_the_training_nothing(fault_server,
         figure("F2", "sockets open", sockets_to(proxy.port), at_most=2)
         begin = time.monotonic()
         monitor.end(EndReason.FINISHED, 10_000)
-        figure("F2", "seconds to leave", time.monotonic() - begin, at_most=5, unit="s")
+        figure("F2", "seconds to leave", time.monotonic() - begin, at_most=patience(5.0), unit="s")
 
 
 def sockets_to(port: int) -> int:
@@ -117,7 +118,7 @@ def test_f3_names_that_are_never_resolved_do_not_hold_up_the_start(tmp_path, fig
         log_steps(monitor, 1, 1000)
         begin = time.monotonic()
         monitor.end(EndReason.FINISHED, 1000, timeout_seconds=1.5)
-        figure("F3", "end() while the resolver is silent, given 1.5 s", time.monotonic() - begin, at_most=5, unit="s")
+        figure("F3", "end() while the resolver is silent, given 1.5 s", time.monotonic() - begin, at_most=patience(5.0), unit="s")
         assert monitor.spool.waiting == 1002
     finally:
         over.set()

@@ -19,6 +19,8 @@ from trainer_agent.wire.codec import to_json
 from trainer_agent.wire.vocabulary import Severity
 
 from .events import Event, EventType
+from .wording.event_words import NO_LINK
+from .wording.words import LANGUAGES
 
 RETRY_DELAYS = (
     timedelta(0),
@@ -41,8 +43,7 @@ LEASE = timedelta(seconds=30)
 MAX_TEXT = 2_000
 MAX_ALERT_BYTES = 12_000
 """Of the list of alerts in a message: with all else it stays under the 20 kB that receivers must be able to take."""
-OTHER_LANGUAGES = ("zh",)
-LANGUAGES = ("en", *OTHER_LANGUAGES)
+OTHER_LANGUAGES = LANGUAGES[1:]
 _OF_INCIDENTS = ("incident", "alerts", "alert_count", "done", "next", "repeat")
 """What a message about an incident says beside what every message does."""
 
@@ -69,10 +70,6 @@ SENT_AS: dict[EventType, Severity | None] = {
 """The events that leave the server, and how loud each is. None: as loud as it says itself, and silent where it says nothing.
 
 An alert and a lost run are told by their incident, so neither is told by itself."""
-_NO_LINK = {
-    "en": "The page is on the server's own machine; set LOSSGUARD_PUBLIC_URL to get a link here.",
-    "zh": "页面在服务器本机上；设置 LOSSGUARD_PUBLIC_URL 后，这里会有链接。",
-}
 
 
 class DeliveryState(StrEnum):
@@ -228,5 +225,5 @@ def with_link(told: dict[str, Any], public_url: str | None, language: str = "en"
     if incident:
         path += f"/incidents/{incident['id']}"
     link = f"{public_url.rstrip('/')}{path}" if public_url else None
-    note = None if public_url else _NO_LINK[language]
+    note = None if public_url else NO_LINK[LANGUAGES.index(language)]
     return {**told, "data": {**told["data"], "link": link, "link_note": note}}

@@ -21,16 +21,17 @@ from server.domain.wording import deeds
 from server.domain.wording.advice import Situation, advice
 from server.domain.wording.clauses import clause
 from server.domain.wording.deeds import Done, deed_of
+from server.domain.wording.event_words import ENDS
 from server.domain.wording.words import Both
 from server.store import alerts, commands, countdowns, events, rules, samples
 from server.store import runs as run_store
 from server.store import standing as standings
 from server.store.runs import Run
-from trainer_agent.wire.vocabulary import AlertState, CommandKind, RunState
+from trainer_agent.wire.vocabulary import AlertState, CommandKind, EndReason, RunState
 
 from . import checkpoints
 
-_BY_GUARD = "stopped by guard"
+_BY_GUARD, _ = ENDS[EndReason.STOPPED_BY_GUARD]
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _save(connection: Connection, checkpoint: Checkpoint, before: Judged | None,
     }
     reason = clause(judged.reason)
     if judged.state is CheckpointState.CORRUPT:
-        told_of = told(EventType.CHECKPOINT_CHANGED, {"reason": reason}, step=str(facts.step), reason=reason)
+        told_of = told(EventType.CHECKPOINT_CHANGED, {"reason": reason}, step=facts.step, reason=reason)
         data |= {"severity": Severity.CRITICAL, **told_of}
     else:
         data |= by_language(reason=reason)

@@ -17,7 +17,7 @@ from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput, CountdownState, Decision
 from server.domain.rules import ActionKind, AlertRule
 from server.domain.wording.clauses import clause
-from server.domain.wording.deeds import order_in_words
+from server.domain.wording.deeds import dry_run_in_words, order_in_words
 from server.domain.wording.event_words import countdown_text
 from server.domain.wording.words import Both
 from server.store import alerts as alerts_store
@@ -168,7 +168,7 @@ def _waits_for(connection: Connection, alert: Alert) -> str:
 def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, standing: RunStanding, now: datetime) -> None:
     decision = guard_rails.decide(connection, countdown.action, alert, standing, standing.step)
     if countdown.action.dry_run:
-        outcome = f"dry run: {_would(countdown, decision)}"
+        outcome = _would(countdown, decision)
     elif decision.kind is None:
         outcome = decision.because
     else:
@@ -183,11 +183,8 @@ def _carry_out(connection: Connection, countdown: Countdown, alert: Alert, stand
 def _would(countdown: Countdown, decision: Decision) -> str:
     """What a dry run comes to."""
     if decision.kind is None:
-        return "nothing would have been done"
-    step = countdown.target_step
-    to = "" if step is None else f" to step {step}"
-    what = f"rolled back{to}" if decision.kind is CommandKind.ROLLBACK else "stopped the run"
-    return f"it would have {what}, nothing was sent"
+        return "dry run: nothing would have been done"
+    return dry_run_in_words(countdown.target_step, is_rollback=decision.kind is CommandKind.ROLLBACK)[0]
 
 
 def _tell_of_breaker(connection: Connection, countdown: Countdown, alert: Alert, decision: Decision, now: datetime) -> None:

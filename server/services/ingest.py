@@ -15,7 +15,7 @@ from server.domain.countdowns import UNKNOWN_SEQ, is_behind, is_late
 from server.domain.events import Event, EventType
 from server.domain.points import Point
 from server.domain.runs import END_INPUT, ENDED, RunInput, was_called_killed
-from server.domain.wording.event_words import how
+from server.domain.wording.event_words import ENDS
 from server.domain.wording.words import Both, Value
 from server.services import (
     alert_words,
@@ -274,8 +274,8 @@ class _Taking:
         if event_store.end_told_of(self.connection, self.run.run_id, self.life.incarnation) is not None:
             return  # the first word on how a process ended stands: what is found in its folder later may be less than it knew
         detail = alert_words.clause_of(self.connection, self.run.run_id, wire.detail) if wire.detail else None
-        ended = how(wire.reason)
-        facts, reason = {**ended, "detail": detail}, detail or ended["how"]
+        how = ENDS[wire.reason]
+        facts, reason = {"how": how, "detail": detail}, detail or how
         if not self.leads:
             self._earlier_ended(wire, facts, reason)
         elif self.run.state not in ENDED:
@@ -284,9 +284,9 @@ class _Taking:
 
     def _earlier_ended(self, wire: RunEnded, facts: Mapping[str, Value], reason: Both) -> None:
         """A newer process speaks for the run already, and goes on."""
-        run, step = self.run, None if wire.step is None else str(wire.step)
+        run = self.run
         self.run = replace(run, step=wire.step)  # the event is of that step, not of where the newer process is
-        self._advance(RunInput.EARLIER_ENDED, reason, step=step, **facts)
+        self._advance(RunInput.EARLIER_ENDED, reason, step=wire.step, **facts)
         self.run = run
 
     def _advance(self, what: RunInput, reason: Both = ("", ""), **facts: Value) -> None:

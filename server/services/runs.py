@@ -15,7 +15,7 @@ from server.domain.countdowns import AFTER_START, is_behind
 from server.domain.events import Event, EventType
 from server.domain.runs import RunInput
 from server.domain.wording.clauses import clause
-from server.domain.wording.event_words import told
+from server.domain.wording.event_words import AGAIN, AN_EARLIER_PROCESS, THE_PROCESS, told
 from server.domain.wording.words import Both, Value
 from server.services import checkpoints, countdowns, liveness, reports
 from server.services.errors import Invalid, NotFound
@@ -116,7 +116,7 @@ def _take_up(connection: Connection, run: Run, start: RunStart, now: datetime) -
     said = {**_said(start), "phase": Phase.STARTING.value, "ended_at": None, "state_reason": "", "latest": {}}
     store.update(connection, run.run_id, said | begun)
     run = replace(run, phase=Phase.STARTING, **begun)
-    again = None if run.state is RunState.CREATED else ("again", "再次")
+    again = None if run.state is RunState.CREATED else AGAIN
     advance(connection, replace(run, name=start.name), RunInput.STARTED, now, host=start.host or None, again=again)
 
 
@@ -209,7 +209,7 @@ def revive(connection: Connection, run: Run, life: Incarnation, now: datetime) -
     if end is None or not domain.was_called_killed(str(end.data.get("reason"))):
         return run
     what = RunInput.LIVES if speaks_for_run else RunInput.EARLIER_LIVES
-    who = ("It", "进程") if speaks_for_run else ("An earlier process", "上一个进程")
+    who = THE_PROCESS if speaks_for_run else AN_EARLIER_PROCESS
     return advance(connection, run, what, now, life=life, who=who)
 
 
@@ -219,7 +219,7 @@ def save_failed(connection: Connection, run: Run, failed: SaveFailed, now: datet
     reason = failed.reason[:MAX_REASON]
     failure = {"segment": run.segment, "step": failed.step, "at": now.isoformat(), "reason": reason}
     store.update(connection, run.run_id, {"save_failure": failure})
-    words = told(EventType.CHECKPOINT_SAVE_FAILED, {"reason": clause(reason)}, step=str(failed.step), reason=clause(reason))
+    words = told(EventType.CHECKPOINT_SAVE_FAILED, {"reason": clause(reason)}, step=failed.step, reason=clause(reason))
     data = {"severity": severity, **words}
     record(connection, Event(EventType.CHECKPOINT_SAVE_FAILED, now, run.run_id, failed.step, run.segment, data))
     return replace(run, save_failure=failure)

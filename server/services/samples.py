@@ -56,6 +56,6 @@ def resume_checked(connection: Connection, run_id: str, wire: ResumeChecked, now
         "from_step": wire.from_step,
         "steps": wire.steps,
         "findings": findings,
-        **told(EventType.RUN_RESUME_CHECKED, step=str(wire.from_step), found=found),
+        **told(EventType.RUN_RESUME_CHECKED, step=wire.from_step, found=found),
     }
     record(connection, Event(EventType.RUN_RESUME_CHECKED, now, run_id, wire.from_step, wire.segment, data))

@@ -17,7 +17,7 @@ from server.domain.commands import SERVER, Hand, IssuedCommand
 from server.domain.countdowns import Countdown, CountdownInput
 from server.domain.events import Event, EventType
 from server.domain.wording.clauses import clause
-from server.domain.wording.event_words import command_told, told
+from server.domain.wording.event_words import COUNTDOWN_NAME, DRY_RUN_NAME, command_told, told
 from server.domain.wording.words import Both, by_language
 from server.store import alerts as alerts_store
 from server.store import commands as commands_store
@@ -83,8 +83,8 @@ def alert_event(kind: EventType, alert: Alert, step: int | None, now: datetime) 
 def start_countdown(connection: Connection, countdown: Countdown, text: Both, rule: str) -> None:
     """A countdown begins, and people are told while there is time to say no. `rule` is the rule's title."""
     countdowns_store.add_countdown(connection, countdown)
-    what = ("dry run", "演练") if countdown.action.dry_run else ("countdown", "倒计时")
-    said = told(EventType.COUNTDOWN_STARTED, {"text": text}, rule=rule, what=what) | {"severity": Severity.WARNING}
+    name = DRY_RUN_NAME if countdown.action.dry_run else COUNTDOWN_NAME
+    said = told(EventType.COUNTDOWN_STARTED, {"text": text}, rule=rule, name=name) | {"severity": Severity.WARNING}
     record(connection, _countdown_event(EventType.COUNTDOWN_STARTED, countdown, countdown.started_at, said))
 
 

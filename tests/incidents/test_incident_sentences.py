@@ -1,6 +1,7 @@
 """Every sentence of every detector, to the letter: `data/sentences.json` has one row for each way in which it can be said."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from server.domain.wording.sentences import FALLBACK, SENTENCES
 from server.domain.wording.words import Both, fill, filled, places
 from trainer_agent.wire.codec import number_from_json
 
+ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((Path(__file__).parent / "data/sentences.json").read_text())
 BY_KIND = [*SENTENCES.items(), ("any other", FALLBACK)]
 
@@ -58,6 +60,17 @@ def test_what_stands_in_brackets_is_left_out_where_nothing_fills_it():
         fill("{value:unit}, {value:share}, {value:2}, {value:time}", {"value": 0.0}, "zh", "perf/step_seconds")
         == "0 s, 0 %, 0, 0 秒"
     )
+
+
+def test_a_place_with_a_capital_begins_a_sentence_and_a_step_has_all_its_digits():
+    texts: Both = ("{What} at {step}[ by {Who}]", "{What}：第 {step} 步")
+    assert filled(texts, what=("stop of A", "停止 A"), step=1234567) == ("Stop of A at 1234567", "停止 A：第 1234567 步")
+    assert filled(("{Who}", "{Who}"), who="ann") == ("Ann", "Ann")
+
+
+def test_the_server_has_words_of_two_languages_in_one_place():
+    files = [file for file in (ROOT / "server").rglob("*.py") if file.parent.name != "wording"]
+    assert [file.name for file in files if re.search(r"[\u4e00-\u9fff]", file.read_text())] == []
 
 
 def test_words_fill_a_place_in_their_own_language():

@@ -20,6 +20,7 @@ from server.domain.webhooks import body
 from server.domain.wording import LANGUAGES, Facts, called, deeds, describe, numbers, sentence, texts
 from server.domain.wording.advice import Situation, advice
 from server.domain.wording.deeds import Deed, DeedKind, Done, deed_of
+from server.domain.wording.facts import facts_of
 from server.domain.wording.messages import Said, data_of
 from server.domain.wording.words import duration
 from trainer_agent.wire.vocabulary import AlertState, RunState, Severity
@@ -172,6 +173,17 @@ def test_the_call_for_a_person_says_so_in_chinese_too():
     assert text == f"No automatic rollback: {broken}. The run is stopped in 30 s unless somebody says no. text of b"
     why = "3 次自动回滚没有解决问题，最多 3 次。30 秒后停止训练，除非有人取消。"
     assert texts(replace(halted, text=text))["zh"].startswith(f"自动处置已停止，需要人来处理。{why}train/grad_norm 为 12.5")
+
+
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_a_call_for_a_person_is_said_whole_whatever_full_stops_its_reason_has(seconds):
+    alert = an_alert("b", rule_id="automatic-actions", detector="nonfinite", series="train/loss")
+    why = "the run cannot roll back (this rank did not meet the others: Timeout. Peer closed.), so it is stopped"
+    stored = f"{called('rollback', why, seconds)} {sentence('nonfinite', facts_of(alert))}"
+    stops = "" if seconds is None else "30 秒后停止训练，除非有人取消。"
+    because = "该训练不能回滚（this rank did not meet the others: Timeout. Peer closed.），因此停止"
+    said = sentence("nonfinite", facts_of(alert), "zh")
+    assert texts(replace(alert, text=stored))["zh"] == f"自动处置已停止，需要人来处理。{because}。{stops}{said}"
 
 
 ALERT = an_alert("a", Severity.CRITICAL, detector="nonfinite", series="train/loss", onset_step=4977)

@@ -10,7 +10,7 @@ from server.domain.inhibition import is_loss
 from server.domain.runs import ENDED
 from trainer_agent.wire.vocabulary import RunState
 
-from .words import Both
+from .words import Both, filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,42 @@ _TRIAL: Final[Both] = (
     "Nothing: the rule is on trial. See whether it was right before you let it speak.",
     "无需处理：该规则正在试用。启用之前，请先看它判断得是否正确。",
 )
+_COMMANDED: Final[Both] = ("Wait for the command that is on its way.", "请等待正在执行的指令。")
+_HELD: Final[Both] = ("Lift the hold, or act by hand.", "请解除暂缓，或手动处理。")
 _COUNTING: Final[Both] = ("Let it happen, or cancel it on the run's page.", "等待执行，或在训练页面上取消。")
-_DRY_RUN: Final[Both] = ("Nothing happens by itself: what counts down is a dry run. ", "不会自动处置：正在倒计时的是演练。")
+_DRY_RUN: Final[Both] = (
+    "Nothing happens by itself: what counts down is a dry run. {by_hand}",
+    "不会自动处置：正在倒计时的是演练。{by_hand}",
+)
 _FORBIDDEN: Final[Both] = (
     "The run's policy allows no automatic rollback, which the rule asks for: it is stopped instead, unless somebody cancels.",
     "该训练的策略不允许规则要求的自动回滚：将改为停止训练，除非有人取消。",
 )
+_FINISHED: Final[Both] = ("Check the result before you use it.", "使用结果之前请先检查。")
+_FIND_THE_CAUSE: Final[Both] = (
+    "Find the cause before you start again: there is no sound checkpoint to go on from.",
+    "重新开始之前请先找到原因：没有健全的检查点可以继续。",
+)
+_START_AGAIN: Final[Both] = ("Start again from the sound checkpoint of step {step}.", "请从第 {step} 步的健全检查点重新开始。")
+
+_STEP: Final[Both] = ("step {last}", "{last}")
+_STEPS: Final[Both] = ("steps {first}-{last}", "{first}-{last}")
+_LOOK_AT_SAMPLES: Final[Both] = ("Look at the samples of {steps}; {way_back}", "请查看第 {steps} 步的样本；{way_back}")
+_LOOK_AT_DATA: Final[Both] = ("Look at what was read in {steps}; {way_back}", "请查看第 {steps} 步读入的数据；{way_back}")
+_COMES_DOWN: Final[Both] = ("if it does not come down by itself", "如果不自行回落")
+_COMES_BACK: Final[Both] = ("if it does not come back by itself", "如果不自行恢复")
+_STOP_AT_ONCE: Final[Both] = (
+    "there is no sound checkpoint older than the first sign: stop the run.",
+    "最早征兆之前没有健全的检查点：请停止训练。",
+)
+_STOP: Final[Both] = ("{unless}, stop the run.", "{unless}，请停止训练。")
+_STOP_AND_START: Final[Both] = (
+    "a sound checkpoint is {step}: stop the run and start again from it.",
+    "健全的检查点在第 {step} 步：请停止训练并从那里重新开始。",
+)
+_ROLL_BACK_AT_ONCE: Final[Both] = ("a sound checkpoint is {step}: roll back.", "健全的检查点在第 {step} 步：请回滚。")
+_ROLL_BACK: Final[Both] = ("{unless}, roll back to the sound checkpoint {step}.", "{unless}，请回滚到第 {step} 步的健全检查点。")
+
 _RISING: Final = frozenset({"spike", "ramp", "divergence", "consecutive_rise"})
 _DEAD: Final = frozenset({"skip_streak", "loss_scale"})
 """With these, and a loss that is not finite, nothing more is learnt: waiting cures nothing."""
@@ -98,17 +128,8 @@ def advice(alert: Alert, situation: Situation) -> Both:
         return _OVER[alert.closed_because]
     if (in_hand := _in_hand(situation)) is not None:
         return in_hand
-    return _joined(_DRY_RUN, _by_hand(alert, situation)) if situation.is_dry_run else _by_hand(alert, situation)
-
-
-def _joined(first: Both, second: Both) -> Both:
-    return f"{first[0]}{second[0]}", f"{first[1]}{second[1]}"
-
-
-def _by_hand(alert: Alert, situation: Situation) -> Both:
-    """What a person can do about it."""
-    known = _OF_KIND.get(alert.detector)
-    return _joined(_look(alert, situation), _way_back(alert, situation)) if known is None else known
+    by_hand = _OF_KIND.get(alert.detector) or _look_and_act(alert, situation)
+    return filled(_DRY_RUN, by_hand=by_hand) if situation.is_dry_run else by_hand
 
 
 def _in_hand(situation: Situation) -> Both | None:
@@ -116,51 +137,38 @@ def _in_hand(situation: Situation) -> Both | None:
     if situation.is_counting:
         return _FORBIDDEN if situation.forbids_rollback else _COUNTING
     if situation.is_commanded:
-        return "Wait for the command that is on its way.", "请等待正在执行的指令。"
-    return ("Lift the hold, or act by hand.", "请解除暂缓，或手动处理。") if situation.is_held else None
+        return _COMMANDED
+    return _HELD if situation.is_held else None
 
 
 def _after_the_end(situation: Situation) -> Both:
     if situation.state is RunState.FINISHED:
-        return "Check the result before you use it.", "使用结果之前请先检查。"
+        return _FINISHED
     if situation.target_step is None:
-        said = "Find the cause before you start again: there is no sound checkpoint to go on from."
-        return said, "重新开始之前请先找到原因：没有健全的检查点可以继续。"
-    step = situation.target_step
-    return f"Start again from the sound checkpoint of step {step}.", f"请从第 {step} 步的健全检查点重新开始。"
+        return _FIND_THE_CAUSE
+    return filled(_START_AGAIN, step=situation.target_step)
 
 
-def _look(alert: Alert, situation: Situation) -> Both:
-    """Where to look. The data that did it come before the sign."""
+def _look_and_act(alert: Alert, situation: Situation) -> Both:
+    """Where to look, and which way there is back. The data that did it come before the sign."""
     first, last = max(1, alert.onset_step - LOOK_BACK_STEPS), max(1, alert.onset_step)
-    steps, steps_zh = (f"step {last}", f"{last}") if first == last else (f"steps {first}-{last}", f"{first}-{last}")
-    if situation.has_samples:
-        return f"Look at the samples of {steps}", f"请查看第 {steps_zh} 步的样本"
-    return f"Look at what was read in {steps}", f"请查看第 {steps_zh} 步读入的数据"
+    steps = filled(_STEP if first == last else _STEPS, first=first, last=last)
+    look = _LOOK_AT_SAMPLES if situation.has_samples else _LOOK_AT_DATA
+    return filled(look, steps=steps, way_back=_way_back(alert, situation))
+
+
+def _way_back(alert: Alert, situation: Situation) -> Both:
+    step, unless = situation.target_step, _unless_it_heals(alert)
+    is_dead = alert.detector in _DEAD or (alert.detector == "nonfinite" and is_loss(alert.series))
+    if step is None:
+        return _STOP_AT_ONCE if is_dead else filled(_STOP, unless=unless)
+    if not situation.can_roll_back:
+        return filled(_STOP_AND_START, step=step)
+    return filled(_ROLL_BACK_AT_ONCE if is_dead else _ROLL_BACK, unless=unless, step=step)
 
 
 def _unless_it_heals(alert: Alert) -> Both:
     """What is too high comes down by itself; all else can only come back."""
     if alert.detector in _RISING or (alert.detector == "threshold" and "below" not in alert.evidence):
-        return "if it does not come down by itself", "如果不自行回落"
-    return "if it does not come back by itself", "如果不自行恢复"
-
-
-def _way_back(alert: Alert, situation: Situation) -> Both:
-    step = situation.target_step
-    dead = alert.detector in _DEAD or (alert.detector == "nonfinite" and is_loss(alert.series))
-    heals = _unless_it_heals(alert)
-    if step is None:
-        return _STOP if dead else (f"; {heals[0]}, stop the run.", f"；{heals[1]}，请停止训练。")
-    if not situation.can_roll_back:
-        said = f"; a sound checkpoint is {step}: stop the run and start again from it."
-        return said, f"；健全的检查点在第 {step} 步：请停止训练并从那里重新开始。"
-    if dead:
-        return f"; a sound checkpoint is {step}: roll back.", f"；健全的检查点在第 {step} 步：请回滚。"
-    return f"; {heals[0]}, roll back to the sound checkpoint {step}.", f"；{heals[1]}，请回滚到第 {step} 步的健全检查点。"
-
-
-_STOP: Final[Both] = (
-    "; there is no sound checkpoint older than the first sign: stop the run.",
-    "；最早征兆之前没有健全的检查点：请停止训练。",
-)
+        return _COMES_DOWN
+    return _COMES_BACK

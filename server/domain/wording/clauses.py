@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
+from .deeds import dry_run_in_words
 from .event_words import COMMANDS, ENDS
 from .words import PLACE, Both, fill, filled
 
@@ -154,9 +155,7 @@ OF_COUNTDOWNS: Final[Mapping[str, str]] = {
     "the run went on in segment {segment}": "训练已进入第 {segment} 段",
     "{who} holds automatic actions: {reason}": "{who} 暂缓了自动处置：{reason}",
     "the rule {rule} acts, and this was a dry run": "规则“{rule}”将会处置，而这是演练",
-    "dry run: it would have rolled back to step {step}, nothing was sent": "演练：本会回滚到第 {step} 步，没有发出指令",
-    "dry run: it would have rolled back, nothing was sent": "演练：本会回滚，没有发出指令",
-    "dry run: it would have stopped the run, nothing was sent": "演练：本会停止，没有发出指令",
+    **dict(dry_run_in_words(step, is_rollback=back) for step, back in (("{step}", True), (None, True), (None, False))),
     "dry run: nothing would have been done": "演练：本不会做什么",
     "waits for a backlog of the run: what it is like now is not known": "等待积压的记录：训练的现状未知",
     "waits: the condition does not hold at the newest step": "等待：最新一步不符合条件",
@@ -187,7 +186,10 @@ def clause(text: str) -> Both:
 
 @lru_cache(maxsize=1024)
 def in_chinese(text: str) -> str:
-    """The clause in Chinese, or as it is. Cached, or a clause within others would be looked at once for each it may stand in."""
+    """The clause in Chinese, or as it is; several, each by itself.
+
+    Cached, or a clause within others would be looked at once for each it may stand in.
+    """
     if len(text) > MOST_CHARACTERS:
         return text
     for pattern, chinese in _patterns():
@@ -195,7 +197,9 @@ def in_chinese(text: str) -> str:
         parts = {} if found is None else {name: _part(name, value) for name, value in found.groupdict().items()}
         if found is not None and None not in parts.values():
             return fill(chinese, parts)
-    return text
+    several = text.split("; ")
+    said = [in_chinese(each) for each in several] if len(several) > 1 else several
+    return text if said == several else "；".join(said)
 
 
 def _part(name: str, value: str) -> str | None:

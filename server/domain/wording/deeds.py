@@ -193,13 +193,24 @@ TEXTS: Final[Mapping[DeedKind, Both]] = {
     _K.REFUSED: ("The {what} could not be ordered.", "{what}的指令未能发出。"),
     _K.ORDERED: ("A {what}[ for '{cause}'] is on its way to the trainer.", "[因“{cause}”，]{what}的指令正在送往训练进程。"),
     _K.RUNNING: ("The trainer carries out a {what}[ for '{cause}'].", "[因“{cause}”，]训练进程正在{what}。"),
-    _K.SUCCEEDED: ("{Has_done}[ for '{cause}'].", "[因“{cause}”，]{Has_done}。"),
+    _K.SUCCEEDED: ("{Has_done}[ for '{cause}'].", "[因“{cause}”，]{has_done}。"),
     _K.FAILED: ("The {what} failed.", "{what}失败。"),
     _K.UNCONFIRMED: ("The trainer began a {what} and has not said how it ended.", "训练进程已开始{what}，但没有报告结果。"),
     _K.UNDONE: ("A {what} was ordered and not begun.", "已下达{what}的指令，但没有执行。"),
     _K.REWOUND: ("The run went back {back}.", "训练已回到{back}。"),
     _K.GUARD: ("The guard in the trainer stopped the run.", "训练进程内的守护停止了训练。"),
 }
+
+_STOP: Final[Both] = ("stop", "停止")
+_ROLLBACK: Final[Both] = ("rollback[ to step {step}]", "回滚[到第 {step} 步]")
+_DRY_ORDER: Final[Both] = ("dry run of a {what}", "{what}的演练")
+_STOPPED: Final[Both] = ("stopped the run", "停止")
+_ROLLED_BACK: Final[Both] = ("rolled back[ to step {step}]", "回滚[到第 {step} 步]")
+_DRY_RUN_CAME_TO: Final[Both] = ("dry run: it would have {done}, nothing was sent", "演练：本会{what}，没有发出指令")
+_WAS_STOPPED: Final[Both] = ("the run was stopped", "训练已停止")
+_HAS_ROLLED_BACK: Final[Both] = ("rolled back[ to step {step}]", "已回滚[到第 {step} 步]")
+_TO_STEP: Final[Both] = ("to step {step}", "第 {step} 步")
+_BEHIND_IT: Final[Both] = ("behind it", "它之前")
 
 
 def in_words(deed: Deed) -> Both:
@@ -211,24 +222,29 @@ def in_words(deed: Deed) -> Both:
 
 def _of_order(deed: Deed) -> dict[str, Both]:
     """What is, was or would be done, as each sentence needs it. `order` names the dry run where it is one."""
-    what, what_zh = order_in_words(deed.step, is_rollback=deed.is_rollback)
-    to, to_zh = ("", "") if deed.step is None else (f" to step {deed.step}", f"到第 {deed.step} 步")
-    done, has_done = (f"rolled back{to}", f"Rolled back{to}") if deed.is_rollback else ("stopped the run", "The run was stopped")
+    what = order_in_words(deed.step, is_rollback=deed.is_rollback)
     return {
-        "what": (what, what_zh),
-        "What": (what.capitalize(), what_zh),
-        "order": (f"dry run of a {what}", f"{what_zh}的演练") if deed.dry_run else (what, what_zh),
-        "done": (done, what_zh),
-        "Has_done": (has_done, f"已回滚{to_zh}" if deed.is_rollback else "训练已停止"),
-        "back": ("behind it", "它之前") if deed.step is None else (f"to step {deed.step}", f"第 {deed.step} 步"),
+        "what": what,
+        "order": filled(_DRY_ORDER, what=what) if deed.dry_run else what,
+        "done": _done(deed.step, is_rollback=deed.is_rollback),
+        "has_done": filled(_HAS_ROLLED_BACK, step=deed.step) if deed.is_rollback else _WAS_STOPPED,
+        "back": _BEHIND_IT if deed.step is None else filled(_TO_STEP, step=deed.step),
     }
 
 
-def order_in_words(step: int | None, *, is_rollback: bool) -> Both:
+def order_in_words(step: int | str | None, *, is_rollback: bool) -> Both:
     """A stop, or a rollback and where it goes."""
-    if not is_rollback:
-        return "stop", "停止"
-    return ("rollback", "回滚") if step is None else (f"rollback to step {step}", f"回滚到第 {step} 步")
+    return filled(_ROLLBACK, step=step) if is_rollback else _STOP
+
+
+def dry_run_in_words(step: int | str | None, *, is_rollback: bool) -> Both:
+    """What the countdown of a dry run came to: a clause, which is stored in English."""
+    what = order_in_words(step, is_rollback=is_rollback)
+    return filled(_DRY_RUN_CAME_TO, what=what, done=_done(step, is_rollback=is_rollback))
+
+
+def _done(step: int | str | None, *, is_rollback: bool) -> Both:
+    return filled(_ROLLED_BACK, step=step) if is_rollback else _STOPPED
 
 
 def _of_hold(hold: Hold) -> dict[str, str]:

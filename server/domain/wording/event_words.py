@@ -21,7 +21,7 @@ TITLES: Final[Mapping[EventType, Both]] = {
     _T.RUN_RESUME_CHECKED: ("Resume checked", "恢复检查"),
     _T.CHECKPOINT_CHANGED: ("Checkpoint corrupt", "检查点损坏"),
     _T.CHECKPOINT_SAVE_FAILED: ("Checkpoint not saved", "检查点没能保存"),
-    _T.COUNTDOWN_STARTED: ("{rule}: {what}", "{rule}：{what}"),
+    _T.COUNTDOWN_STARTED: ("{rule}: {name}", "{rule}：{name}"),
     _T.RULE_FAILED: ("Rule failed", "规则出错"),
     _T.WEBHOOK_TEST: ("Test message", "测试消息"),
 }
@@ -38,7 +38,7 @@ TEXTS: Final[Mapping[EventType, Both]] = {
         "An earlier process of this run ended[ at step {step}]: {how}[: {detail}]",
         "上一个进程已结束[（第 {step} 步）]：{how}[：{detail}]",
     ),
-    _T.RUN_LIVES: ("{who} was not killed: it is heard again", "{who}并未被终止：又收到它的消息"),
+    _T.RUN_LIVES: ("{Who} was not killed: it is heard again", "{who}并未被终止：又收到它的消息"),
     _T.RUN_RESUME_CHECKED: ("Resumed at step {step}: {found}", "从第 {step} 步恢复：{found}"),
     _T.CHECKPOINT_CHANGED: ("The checkpoint of step {step} is corrupt: {reason}", "第 {step} 步的检查点损坏：{reason}"),
     _T.CHECKPOINT_SAVE_FAILED: (
@@ -51,6 +51,16 @@ TEXTS: Final[Mapping[EventType, Both]] = {
     ),
     _T.WEBHOOK_TEST: ("A test of the endpoint {name}, asked for by {by}.", "Webhook {name} 的测试消息，由 {by} 发送。"),
 }
+# These fill places of the texts above.
+AGAIN: Final[Both] = ("again", "再次")
+THE_PROCESS: Final[Both] = ("it", "进程")
+AN_EARLIER_PROCESS: Final[Both] = ("an earlier process", "上一个进程")
+COUNTDOWN_NAME: Final[Both] = ("countdown", "倒计时")
+DRY_RUN_NAME: Final[Both] = ("dry run", "演练")
+NO_LINK: Final[Both] = (
+    "The page is on the server's own machine; set LOSSGUARD_PUBLIC_URL to get a link here.",
+    "页面在服务器本机上；设置 LOSSGUARD_PUBLIC_URL 后，这里会有链接。",
+)
 COUNTDOWN: Final[Both] = (
     "{what} in {seconds} s unless cancelled[ ({because})]: {alert}",
     "{seconds} 秒后{what}，除非有人取消[（{because}）]：{alert}",
@@ -75,19 +85,20 @@ COMMANDS: Final[Mapping[CommandKind, Both]] = {
     CommandKind.SET_LEARNING_RATE_FACTOR: ("Set learning rate factor[ to {value}]", "学习率[ ×{value}]"),
     CommandKind.SET_MAX_GRAD_NORM: ("Set max grad norm[ to {value}]", "裁剪[到 {value}]"),
 }
-STATES: Final[Mapping[CommandState, str]] = {
-    CommandState.QUEUED: "已排队",
-    CommandState.DELIVERED: "已送达",
-    CommandState.RUNNING: "执行中",
-    CommandState.SUCCEEDED: "已成功",
-    CommandState.FAILED: "失败",
-    CommandState.UNCONFIRMED: "未确认",
-    CommandState.REJECTED: "被拒绝",
-    CommandState.CANCELLED: "已取消",
-    CommandState.EXPIRED: "已过期",
-    CommandState.SUPERSEDED: "被取代",
+STATES: Final[Mapping[CommandState, Both]] = {
+    CommandState.QUEUED: ("queued", "已排队"),
+    CommandState.DELIVERED: ("delivered", "已送达"),
+    CommandState.RUNNING: ("running", "执行中"),
+    CommandState.SUCCEEDED: ("succeeded", "已成功"),
+    CommandState.FAILED: ("failed", "失败"),
+    CommandState.UNCONFIRMED: ("unconfirmed", "未确认"),
+    CommandState.REJECTED: ("rejected", "被拒绝"),
+    CommandState.CANCELLED: ("cancelled", "已取消"),
+    CommandState.EXPIRED: ("expired", "已过期"),
+    CommandState.SUPERSEDED: ("superseded", "被取代"),
 }
-_OF_COMMAND: Final[Both] = ("{command} {state}[: {reason}]", "{command}：{state}[。{reason}]")
+COMMAND_TITLE: Final[Both] = ("{command} {state}", "{command}：{state}")
+COMMAND_TEXT: Final[Both] = ("{command} {state}[: {reason}]", "{command}：{state}[。{reason}]")
 
 
 def told(kind: EventType, words: Mapping[str, Both] | None = None, **facts: Value) -> dict[str, Any]:
@@ -105,20 +116,13 @@ def countdown_text(order: Both, seconds: float, because: Both, alert: Both, *, d
 def resumed(steps: int, findings: Sequence[Both]) -> Both:
     """What the first steps after a resume look like beside the stored curve."""
     if not findings:
-        return filled(SAME_AS_BEFORE, steps=str(steps))
+        return filled(SAME_AS_BEFORE, steps=steps)
     return "; ".join(each[0] for each in findings), "；".join(each[1] for each in findings)
-
-
-def how(end: EndReason) -> dict[str, Both]:
-    """How a process ended, as a sentence begins with it and within one."""
-    en, zh = ENDS[end]
-    return {"How": (en.capitalize(), zh), "how": (en, zh)}
 
 
 def command_told(kind: CommandKind, state: CommandState, step: int | None, value: float | None, reason: Both) -> dict[str, Any]:
     """What became of a command: `step` is where a rollback goes, `value` what is set."""
-    named, moved = filled(COMMANDS[kind]), (state.value, STATES[state])
-    whole = filled(COMMANDS[kind], step=None if step is None else str(step), value=None if value is None else f"{value:g}")
-    title = f"{named[0]} {state}", f"{named[1]}：{STATES[state]}"
-    text = filled(_OF_COMMAND, command=whole, state=moved, reason=reason if reason[0] else None)
+    whole = filled(COMMANDS[kind], step=step, value=None if value is None else f"{value:g}")
+    title = filled(COMMAND_TITLE, command=filled(COMMANDS[kind]), state=STATES[state])
+    text = filled(COMMAND_TEXT, command=whole, state=STATES[state], reason=reason if reason[0] else None)
     return by_language(title=title, text=text, reason=reason)

@@ -159,6 +159,6 @@ def sentence(detector: str, facts: Facts, language: str = "en") -> str:
     """The series, its value, the limit and how it was found, on which rank, and since which step."""
     known = SENTENCES.get(detector, FALLBACK)
     said: dict[str, Value] = {"series": facts.series, "value": facts.value, "limit": facts.limit}
-    where: dict[str, Value] = {"on_rank": str(facts.rank) if facts.rank > 0 else None, "onset_step": str(facts.onset_step)}
+    where: dict[str, Value] = {"on_rank": facts.rank if facts.rank > 0 else None, "onset_step": facts.onset_step}
     text = f"{getattr(known, language)}{_WHERE[LANGUAGES.index(language)]}"
     return fill(text, {**facts.evidence, **known.more(facts), **said, **where}, language, facts.series)

@@ -1,7 +1,8 @@
 """Words in every language side by side, with places for what differs.
 
-`{name}` is filled: a number as `number` writes it, or by `{name:unit}`, `{name:time}`, `{name:share}`, `{name:2}` (digits), words
-as they are. What stands in [brackets] is left out where a place in it has nothing to say. Elsewhere such a place is called none.
+`{name}` is filled: a number as `number` writes it, or by `{name:unit}`, `{name:time}`, `{name:share}`, `{name:2}` (digits); a
+whole one, such as a step, in all its digits; words as they are, or by `{Name}` with a capital. What stands in [brackets] is left
+out where a place in it has nothing to say. Elsewhere such a place is called none.
 """
 
 import re
@@ -35,11 +36,11 @@ def fill(text: str, values: Mapping[str, Value], language: str = "en", series: s
     """The text of a language with its places filled, numbers in the unit of a series."""
     said = []
     for needed, parts_of in _taken_apart(text):
-        if any(values.get(name) is None for name in needed):
+        if any(_value(values, name) is None for name in needed):
             continue
         for words, name, way in parts_of:
             said.append(words)
-            said.append(_written(values.get(name), way, language, series) if name else "")
+            said.append(_written(_value(values, name), way, language, series) if name else "")
     return "".join(said)
 
 
@@ -60,11 +61,27 @@ def _taken_apart(text: str) -> tuple[tuple[frozenset[str], tuple[tuple[str, str,
     return tuple(stretches)
 
 
+def _value(values: Mapping[str, Value], name: str) -> Value:
+    """What fills a place: `Name` is `name` as a sentence begins with it. A figure may have a capital of its own."""
+    if name in values or not name[:1].isupper():
+        return values.get(name)
+    value = values.get(f"{name[0].lower()}{name[1:]}")
+    if isinstance(value, tuple):
+        return _capital(value[0]), _capital(value[1])
+    return _capital(value) if isinstance(value, str) else value
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _written(value: Value, way: str, language: str, series: str) -> str:
     if isinstance(value, tuple):
         return value[LANGUAGES.index(language)]
     if isinstance(value, str) or value is None:
         return number(None) if value is None else value
+    if isinstance(value, int) and not way:
+        return str(value)
     if way == "unit":
         return quantity(value, series)
     if way in ("time", "share"):

@@ -117,8 +117,8 @@ class Worker:
 
     def _do_all(self) -> None:
         """All in one commit where nobody fails: on a busy machine one for each would let messages wait for all of them."""
-        begun = [(_name(duty), self._writer.begin(partial(self._do, duty))) for duty in DUTIES]
-        due = self._writer.begin(self._take_due)  # behind the duties: what they made fire is sent in the same round
+        begun = [(_name(duty), self._writer.enqueue(partial(self._do, duty))) for duty in DUTIES]
+        due = self._writer.enqueue(self._take_due)  # behind the duties: what they made fire is sent in the same round
         for what, done in begun:
             self._guarded(what, done.result)
         self._guarded(DELIVERIES, lambda: self._send_all(due.result()))

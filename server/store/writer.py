@@ -101,9 +101,9 @@ class Writer:
             StorageUnavailable: the commit failed or the database was lost; nothing of it was stored.
             Exception: whatever the unit raised; nothing of it was stored.
         """
-        return self.begin(unit).result()
+        return self.enqueue(unit).result()
 
-    def begin(self, unit: Unit[T]) -> "Future[T]":
+    def enqueue(self, unit: Unit[T]) -> "Future[T]":
         """The same without waiting, so that several units may share a commit. The future gives or raises what `submit` does."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a unit of work must not wait for another: call the function with the same connection")

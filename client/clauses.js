@@ -1,9 +1,9 @@
 /**
- * Clauses that the server stores in English alone, such as why a checkpoint is unsound: found by how they read and said in another
+ * What the server stores or answers in English alone, such as why a checkpoint is unsound or a command refused: found by how they read and said in another
  * language. The table is the server's own; what is not in it stays as it is, such as the message of an operating system. Pure.
  *
  * @typedef {{ clauses: Record<string, string>, words: Record<string, string> }} Table `clauses`: English to the other language, with
- * the same {places}; `words`: what may stand in the places named `kind` and `parts`
+ * the same {places}; `words`: what may stand in the places named `kind`, `state` and `parts`
  * @typedef {(text: string) => string} Translator
  */
 
@@ -47,7 +47,7 @@ export function translator({ clauses, words }) {
   };
   /** What fills a place; null where it must be known and is not. @param {string} name @param {string} value */
   const part = (name, value) => {
-    if (name === "kind") return kinds.get(value) ?? null;
+    if (name === "kind" || name === "state") return kinds.get(value) ?? null;
     if (name === "parts") {
       const each = value.split(" and no ").map((word) => kinds.get(word));
       return each.every(Boolean) ? each.join("\u548c") : null;

@@ -3,7 +3,7 @@
  * view draws.
  */
 import { ApiError } from "./api.js";
-import { t } from "./i18n/index.js";
+import { clause, t } from "./i18n/index.js";
 
 /** @typedef {{ detail: string, fix: string, status?: number, now?: any }} Problem `now`: the run as it is, where the page was stale */
 
@@ -15,7 +15,7 @@ export function problemOf(error) {
   if (error instanceof ApiError && isOurs(error))
     return { detail: t(`problem.${error.status}`), fix: t(`problem.${error.status}.fix`), status: error.status };
   if (error instanceof ApiError)
-    return { detail: error.detail, fix: error.fix, status: error.status, now: error.problem.run ?? error.problem };
+    return { detail: clause(error.detail), fix: clause(error.fix), status: error.status, now: error.problem.run ?? error.problem };
   throw error;
 }
 

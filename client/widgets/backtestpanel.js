@@ -2,7 +2,7 @@
 import { ACTIVE, decisive, figures, inOrder, keyOf } from "../backtests.js";
 import { axisNumber, number } from "../format.js";
 import { runPath } from "../router.js";
-import { t } from "../i18n/index.js";
+import { clause, t } from "../i18n/index.js";
 import { plotPlace } from "./backtestplot.js";
 import { h } from "./dom.js";
 import { glyph, icon } from "./icons.js";
@@ -72,7 +72,7 @@ function head(test, ask) {
 function said(test, ask) {
   if (test.phase === "running") return t("backtest.running", { done: test.done, total: test.total });
   if (ACTIVE.has(test.phase)) return t(`backtest.${test.phase}`);
-  if (test.phase === "failed") return h("span", { class: "crit" }, t("backtest.failed", { detail: test.problem?.detail ?? "" }));
+  if (test.phase === "failed") return h("span", { class: "crit" }, t("backtest.failed", { detail: clause(test.problem?.detail ?? "") }));
   if (test.phase === "cancelled") return t("backtest.cancelled");
   if (ask.whyNot) return ask.whyNot;
   if (!test.result) return null;
@@ -196,7 +196,7 @@ const TONES = /** @type {Record<string, string>} */ ({
 /** @param {Tested} run */
 export function verdictWords(run) {
   const { verdict } = run;
-  if (verdict === "not_judged") return run.problem || t("backtest.not_judged");
+  if (verdict === "not_judged") return run.problem ? clause(run.problem) : t("backtest.not_judged");
   if (verdict !== "early" && verdict !== "late") return t(`backtest.${verdict}`);
   const steps = Math.abs(run.lead_steps ?? 0);
   if (steps === 0) return t("backtest.early.zero");

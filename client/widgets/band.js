@@ -92,9 +92,9 @@ export function spoken(run) {
   const state = healthOf(run),
     act = doing(run);
   const title = typeof state.say === "string" ? alertTitle(state.alert) : t(state.say.key);
-  const taken = run.incident?.acknowledged_by ? `${t("incident.acknowledged", { who: run.incident.acknowledged_by })}. ` : "";
+  const taken = run.incident?.acknowledged_by ? [t("incident.acknowledged", { who: run.incident.acknowledged_by })] : [];
   return {
-    text: `${t(`state.${shownState(run)}`)}. ${title}. ${taken}${t(act.say.key).replace("{clock}", "")}`,
+    text: [t(`state.${shownState(run)}`), title, ...taken, t(act.say.key).replace("{clock}", "")].join(t("order.stop")),
     critical: state.grade === "crit" ? title : "",
   };
 }

@@ -2,7 +2,7 @@
 import { alertsOf, checkpointsAround } from "../incidents.js";
 import { entries } from "../history.js";
 import { incidentPath } from "../router.js";
-import { alertTitle, inLanguage, sentence, t } from "../i18n/index.js";
+import { alertTitle, clause, inLanguage, sentence, t } from "../i18n/index.js";
 import { alertSteps, figures } from "./alertlist.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
@@ -58,7 +58,7 @@ function alert(a) {
 function checkpoints(incident, run) {
   const around = checkpointsAround(incident, run);
   if (around.length === 0) return [];
-  const rows = around.map((c) => `| ${c.step} | ${t(`verdict.${c.state}`)} | ${plain(c.reason).replaceAll("|", "\\|")} |`);
+  const rows = around.map((c) => `| ${c.step} | ${t(`verdict.${c.state}`)} | ${plain(clause(c.reason)).replaceAll("|", "\\|")} |`);
   return [
     `## ${t("checkpoints")}`,
     [`| ${t("col.step")} | ${t("col.verdict")} | ${t("col.reason")} |`, "|---|---|---|", ...rows].join("\n"),
@@ -73,13 +73,12 @@ const plain = (text) => text.replace(/[\\`*_<>[\]]/g, "\\$&").replace(/\s+/g, " 
 
 /** Shows it, to be copied. @param {string} text */
 export function showMarkdown(text) {
-  const dialog = openDialog({ label: "Markdown" }),
-    shown = h("pre", { class: "markdown", tabindex: 0 }, text);
+  const dialog = openDialog({ label: "Markdown" });
   let done = "";
   const draw = () =>
     dialog.draw([
       h("div", { class: "top" }, h("div", {}, h("h2", {}, "Markdown"), h("p", {}, t("incident.markdown")))),
-      h("div", { class: "body" }, shown),
+      h("div", { class: "body" }, h("pre", { class: "markdown", tabindex: 0 }, text)),
       h(
         "footer",
         {},

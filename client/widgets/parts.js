@@ -111,7 +111,7 @@ export function when(at, { relative = false, seconds = false } = {}) {
 }
 
 /** What stands between what went wrong and what to do. @param {string} detail */
-export const between = (detail) => (/[.!?\u3002]$/.test(detail) ? " " : "; ");
+export const between = (detail) => (/\u3002$/.test(detail) ? "" : /[.!?]$/.test(detail) ? " " : t("order.semicolon"));
 
 /** What went wrong and what to do, on the spot. @param {{ detail: string, fix: string } | null} problem */
 export const problemLine = (problem) =>

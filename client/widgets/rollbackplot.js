@@ -47,7 +47,7 @@ export function createPickPlot(context, picked) {
         brush: {
           from: step,
           to: Math.max(step, run.proposal.first_sign_step ?? now),
-          label: width < 500 ? back : `${back}, ${t("chart.lost", { steps: Math.max(0, now - step) })}`,
+          label: width < 500 ? back : `${back}${t("order.and")}${t("chart.lost", { steps: Math.max(0, now - step) })}`,
         },
         picked: id,
       });

@@ -3,7 +3,7 @@ import { ABSENCE, detectorOf, settingsOf } from "../rules.js";
 import { NEW } from "../rulebook.js";
 import { pieces } from "../sentences.js";
 import { duration } from "../format.js";
-import { ruleName as nameOf, t, timeWords } from "../i18n/index.js";
+import { clause, ruleName as nameOf, t, timeWords } from "../i18n/index.js";
 import { h } from "./dom.js";
 
 /** @typedef {import("../rules.js").Draft} Draft */
@@ -35,7 +35,7 @@ export function fieldLabel(field, draft, detectors) {
 }
 
 /** @param {import("../rules.js").Wrong} wrong */
-export const wrongText = (wrong) => wrong.text ?? t(wrong.key, wrong.values);
+export const wrongText = (wrong) => (wrong.text === undefined ? t(wrong.key, wrong.values) : clause(wrong.text));
 
 /** What the list says under a rule's name. @param {Rule} rule */
 export function ruleSub(rule) {

@@ -1,8 +1,9 @@
-"""The clauses that are stored in English alone, for a page that says them in another language."""
+"""What the server stores and answers in English alone, for a page that says it in another language."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 
+from server.domain.wording.answers import ANSWERS, STATES
 from server.domain.wording.clauses import CLAUSES, WORDS
 
 from .door import PeopleRoute
@@ -20,4 +21,4 @@ class Clauses(BaseModel):
 @router.get("/clauses")
 async def list_clauses() -> Clauses:
     """Every clause that is known. The first that fits a text is the one that was said."""
-    return Clauses(clauses=dict(CLAUSES), words=dict(WORDS))
+    return Clauses(clauses={**CLAUSES, **ANSWERS}, words={**STATES, **WORDS})

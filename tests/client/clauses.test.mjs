@@ -11,8 +11,9 @@ const translate = translator({
     "not done: {why}": "没有执行：{why}",
     "{because}; nothing can be done: {why}": "{because}；做不了什么：{why}",
     "{because} ({why})": "{because}（{why}）",
+    "a {kind} is {state} on this run": "这个训练上的“{kind}”{state}",
   },
-  words: { stop: "停止", optimizer: "优化器", scaler: "缩放器" },
+  words: { stop: "停止", queued: "已排队", optimizer: "优化器", scaler: "缩放器" },
 });
 
 test("a clause is said with what fills its places, and within another clause too", () => {
@@ -24,6 +25,7 @@ test("a clause is said with what fills its places, and within another clause too
   assert.equal(translate("not done: killed"), "没有执行：被强制终止");
   assert.equal(translate("mlops gave the command stop"), "mlops 发出了“停止”指令");
   assert.equal(translate("killed (no space left: 1 GB)"), "被强制终止（no space left: 1 GB）");
+  assert.equal(translate("a stop is queued on this run"), "这个训练上的“停止”已排队");
 });
 
 test("several are said each by itself, where one of them is known", () => {
@@ -38,6 +40,7 @@ test("what is no clause stays as it is, also where it only looks like one", () =
     "no space left: 1 GB",
     "it is killed",
     "mlops gave the command dance",
+    "a stop is dancing on this run",
     "mlops gave the command constructor",
     "holds no toString, so a rollback would not be exact",
     "holds no sway, so a rollback would not be exact",

@@ -30,6 +30,7 @@ export default {
   "order.gap": " ",
   "order.aside": " ({aside})",
   "order.colon": ": ",
+  "order.semicolon": "; ",
   "order.and": ", ",
   "dialog.countdown.rollback": "The automatic rollback to {step} still runs in {clock}. Sending this replaces it.",
   "dialog.countdown.stop": "The automatic stop still comes in {clock}. Sending this replaces it.",

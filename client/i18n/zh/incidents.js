@@ -93,7 +93,7 @@ export default {
   "runs.countdown.stop.dry": "演练：{clock} 后本会停止",
   "runs.reason.rollback.dry": "{clock} 后本会回滚",
   "runs.reason.stop.dry": "{clock} 后本会停止",
-  "runs.stalled": "已 {span} 没有新的步",
+  "runs.stalled": "已 {span}没有新的步",
   "runs.held": "自动处置暂缓",
   "col.incident": "事件",
   "col.taken": "认领",

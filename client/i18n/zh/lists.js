@@ -52,7 +52,7 @@ export default {
   "runs.calm.one": "唯一的训练健康",
   "runs.calm.none": "没有进行中的训练",
   "runs.more": "还有 {count} 个",
-  "runs.unheard": "已 {span} 没有消息",
+  "runs.unheard": "已 {span}没有消息",
   "runs.acts": "处置",
   "runs.sign.same": "自第 {step} 步起",
   "runs.sign": "自第 {step} 步起，最早征兆在 {first} 步",

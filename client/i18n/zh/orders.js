@@ -29,6 +29,7 @@ export default {
   "order.gap": "",
   "order.aside": "（{aside}）",
   "order.colon": "：",
+  "order.semicolon": "；",
   "order.and": "，",
   "dialog.countdown.rollback": "自动回滚到第 {step} 步仍将在 {clock} 后进行。发送本指令会取代它。",
   "dialog.countdown.stop": "自动停止仍将在 {clock} 后进行。发送本指令会取代它。",

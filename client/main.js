@@ -17,6 +17,7 @@ import { webhooksView } from "./views/webhooks.js";
 import { isDialogOpen } from "./widgets/dialog.js";
 import { delegate, isField, patch } from "./widgets/dom.js";
 import { keysDialog } from "./widgets/keys.js";
+import { tendMenus } from "./widgets/menu.js";
 import { missing } from "./widgets/parts.js";
 import { topBar } from "./widgets/topbar.js";
 
@@ -186,6 +187,7 @@ document.documentElement.dataset.theme = state.theme;
 subscribe(onState);
 onSignedOut(signOut);
 delegate(bar, acts);
+tendMenus();
 document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => {
   if (document.visibilityState === "visible" && asleep) {

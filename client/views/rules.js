@@ -7,6 +7,7 @@ import { paced } from "../pace.js";
 import { rulePath } from "../router.js";
 import { t } from "../i18n/index.js";
 import { state } from "../store.js";
+import { focusPage } from "../widgets/dialog.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { icon } from "../widgets/icons.js";
 import { problemLine } from "../widgets/parts.js";
@@ -223,14 +224,15 @@ export function rulesView(host, id, shell) {
     delete: () => {
       const rule = current(book)?.rule;
       if (rule)
-        askDelete(ruleName(rule), () =>
-          send(async () => {
+        askDelete(ruleName(rule), () => {
+          focusPage(); // the button goes with its rule
+          void send(async () => {
             await api.deleteRule(rule.rule_id);
             book = step(book, { kind: "deleted", id: rule.rule_id });
             said = t("rules.deleted");
             address();
-          }),
-        );
+          });
+        });
     },
     reset: () => {
       const rule = current(book)?.rule;

@@ -188,10 +188,7 @@ export function runView(host, id, shell, steps = null) {
     acknowledge: () => {
       if (wantsPerson(run?.incident)) openAcknowledge(run.incident, () => void loader.load());
     },
-    hold: (/** @type {HTMLElement} */ target) => {
-      target.closest("details")?.removeAttribute("open");
-      openHold(run, () => void loader.load());
-    },
+    hold: () => void openHold(run, () => void loader.load()),
     lift: () => loader.attempt(() => api.liftHold(id)),
     whole: () => setLook({ kind: "whole" }),
     last: () => setLook({ kind: "last", steps: span() }),

@@ -3,6 +3,7 @@ import { api } from "../api.js";
 import { createLoader, problemOf } from "../loader.js";
 import { t } from "../i18n/index.js";
 import { state } from "../store.js";
+import { focusPage } from "../widgets/dialog.js";
 import { delegate, h, patch } from "../widgets/dom.js";
 import { glyph } from "../widgets/icons.js";
 import { problemLine } from "../widgets/parts.js";
@@ -90,7 +91,10 @@ export function webhooksView(host, shell) {
     delete: (target) =>
       askDelete(
         hooks?.find((hook) => hook.webhook_id === id(target)),
-        () => loader.attempt(() => api.deleteWebhook(id(target))),
+        () => {
+          focusPage(); // the button goes with its row
+          void loader.attempt(() => api.deleteWebhook(id(target)));
+        },
       ),
   });
   void loader.load();

@@ -34,6 +34,7 @@ export function openDialog({ narrow = false, label, closed }) {
     document.removeEventListener("keydown", keys, true);
     document.documentElement.classList.remove("has-dialog");
     before?.focus();
+    if (document.activeElement === document.body) focusPage();
     closed?.();
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
@@ -51,6 +52,9 @@ export function openDialog({ narrow = false, label, closed }) {
   box.focus();
   return { body: box, draw: (content) => patch(box, content), close };
 }
+
+/** Where what had the focus is gone from the page, or will be, the page itself has it: a keyboard goes on from there. */
+export const focusPage = () => document.getElementById("main")?.focus({ preventScroll: true });
 
 /** @param {KeyboardEvent} event @param {HTMLElement} box */
 function trap(event, box) {

@@ -53,15 +53,7 @@ export function createGiver(context, redraw) {
   return {
     give,
     /** What the buttons do, by `data-act`. */
-    acts: Object.fromEntries(
-      KINDS.map((kind) => [
-        kind,
-        (/** @type {HTMLElement} */ target) => {
-          target.closest("details")?.removeAttribute("open");
-          give(kind);
-        },
-      ]),
-    ),
+    acts: Object.fromEntries(KINDS.map((kind) => [kind, () => give(kind)])),
     bar: () => actionBar(context.run(), { sending, said }),
     redraw: () => opened?.redraw(),
     close: () => opened?.close(),

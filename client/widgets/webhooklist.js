@@ -1,6 +1,6 @@
 /** Parts of the webhooks page: the form, the endpoints, what was sent to one, its secret and its end. */
 import { duration } from "../format.js";
-import { LANGUAGES, alertTitle, language, t, timeWords } from "../i18n/index.js";
+import { LANGUAGES, alertTitle, clause, language, t, timeWords } from "../i18n/index.js";
 import { runPath } from "../router.js";
 import { openDialog } from "./dialog.js";
 import { delegate, h } from "./dom.js";
@@ -79,11 +79,11 @@ export function listing(hooks, shown) {
     h(
       "tr",
       { "data-key": hook.webhook_id, class: hook.webhook_id === shown ? "picked" : null },
-      h("td", { class: "strong" }, hook.name),
-      h("td", { class: "mono wrap" }, hook.url),
+      h("td", { class: "strong wrap c-name" }, hook.name),
+      h("td", { class: "mono wrap c-url" }, hook.url),
       h(
         "td",
-        {},
+        { class: "c-from", "data-label": t("webhooks.from") },
         h(
           "select",
           {
@@ -97,7 +97,7 @@ export function listing(hooks, shown) {
       ),
       h(
         "td",
-        {},
+        { class: "c-language", "data-label": t("webhooks.language") },
         languages(hook.language ?? "en", {
           "data-hook": hook.webhook_id,
           "aria-label": `${t("webhooks.language")} ${hook.name}`,
@@ -105,7 +105,7 @@ export function listing(hooks, shown) {
       ),
       h(
         "td",
-        {},
+        { class: "c-on" },
         h(
           "label",
           { class: "switch" },
@@ -118,10 +118,10 @@ export function listing(hooks, shown) {
           " ",
           hook.enabled ? t("on") : t("off"),
         ),
-        hook.disabled_because && h("span", { class: "reason crit" }, hook.disabled_because),
+        hook.disabled_because && h("span", { class: "reason crit" }, clause(hook.disabled_because)),
       ),
-      h("td", {}, outcome(hook.last_delivery)),
-      h("td", { class: "quiet mono" }, `\u2026${hook.secret_hint}`),
+      h("td", { class: "c-last", "data-label": t("webhooks.last") }, outcome(hook.last_delivery)),
+      h("td", { class: "quiet mono c-secret", "data-label": t("webhooks.secret") }, `\u2026${hook.secret_hint}`),
       h(
         "td",
         { class: "row-acts" },
@@ -163,11 +163,14 @@ export function listing(hooks, shown) {
   );
 }
 
+/** What came back of an attempt, or why nothing did. @param {any} attempt */
+const answer = (attempt) => String(attempt.status ?? clause(attempt.error ?? ""));
+
 /** How a delivery stands: its status, or when it is tried again. @param {any} delivery */
 function outcome(delivery) {
   if (!delivery) return h("span", { class: "quiet" }, "\u2013");
   const last = delivery.attempts.at(-1),
-    text = last ? String(last.status ?? last.error ?? "") : t("delivery.waiting");
+    text = last ? answer(last) : t("delivery.waiting");
   if (delivery.state === "succeeded") return h("span", { class: "badge good" }, glyph("finished"), text);
   if (delivery.state === "failed") return h("span", { class: "badge crit long" }, glyph("failed"), text);
   const seconds = delivery.next_attempt_at ? (Date.parse(delivery.next_attempt_at) - Date.now()) / 1000 : 0;
@@ -185,13 +188,13 @@ export function log(hook, deliveries, names) {
     h(
       "tr",
       { "data-key": d.delivery_id },
-      h("td", {}, d.title && h("b", { class: "strong" }, alertTitle(d)), h("span", { class: "quiet ids" }, d.event_type)),
-      h("td", {}, d.run_id === null ? "\u2013" : h("a", { href: runPath(d.run_id) }, names.get(d.run_id) ?? d.run_id)),
-      h("td", {}, outcome(d)),
-      h("td", { class: "num" }, d.attempts.length),
-      h("td", { class: "num" }, duration(d.attempts.at(-1)?.seconds, timeWords())),
-      h("td", { class: "quiet nowrap" }, when(d.created_at, { seconds: true })),
-      h("td", {}, tries(d.attempts)),
+      h("td", { class: "c-event" }, d.title && h("b", { class: "strong" }, alertTitle(d)), h("span", { class: "quiet ids" }, d.event_type)),
+      h("td", { class: "c-run" }, d.run_id === null ? "\u2013" : h("a", { href: runPath(d.run_id) }, names.get(d.run_id) ?? d.run_id)),
+      h("td", { class: "c-result" }, outcome(d)),
+      h("td", { class: "num c-tries", "data-label": t("delivery.tries") }, d.attempts.length),
+      h("td", { class: "num c-took", "data-label": t("delivery.took") }, duration(d.attempts.at(-1)?.seconds, timeWords())),
+      h("td", { class: "quiet nowrap c-when" }, when(d.created_at, { seconds: true })),
+      h("td", { class: "c-attempts" }, tries(d.attempts)),
       h("td", { class: "mono quiet id" }, d.delivery_id),
     ),
   );
@@ -222,7 +225,7 @@ export function log(hook, deliveries, names) {
 /** The last attempt; those before it fold away, for they mostly say the same. @param {any[]} attempts */
 function tries(attempts) {
   const line = (/** @type {any} */ a) =>
-    h("span", { class: "try" }, `${a.number}. `, when(a.at, { seconds: true }), ` ${a.status ?? a.error ?? ""}`);
+    h("span", { class: "try" }, `${a.number}. `, when(a.at, { seconds: true }), ` ${answer(a)}`);
   const [last, ...before] = [...attempts].reverse();
   return [
     last && line(last),
@@ -238,13 +241,12 @@ function tries(attempts) {
 
 /** The one moment a secret is seen. @param {any} hook */
 export function showSecret(hook) {
-  const dialog = openDialog({ narrow: true, label: t("secret.title") }),
-    secret = h("pre", { class: "secret" }, hook.secret);
+  const dialog = openDialog({ narrow: true, label: t("secret.title") });
   let done = "";
   const draw = () =>
     dialog.draw([
       h("div", { class: "top" }, h("div", {}, h("h2", {}, t("secret.title")), h("p", {}, t("secret.text")))),
-      h("div", { class: "body" }, secret),
+      h("div", { class: "body" }, h("pre", { class: "secret" }, hook.secret)),
       h(
         "footer",
         {},
@@ -260,7 +262,7 @@ export function showSecret(hook) {
   delegate(dialog.body, {
     close: dialog.close,
     copy: async () => {
-      done = await copy(hook.secret, secret);
+      done = await copy(hook.secret, /** @type {HTMLElement} */ (dialog.body.querySelector("pre")));
       draw();
     },
   });

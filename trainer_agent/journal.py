@@ -51,7 +51,7 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of the last command. Told again by the next process, because this one may die before it was sent."""
+    """What became of the last command. Told again by every later process, because each may die before it was sent."""
 
     command_id: str
     state: CommandState
@@ -126,12 +126,7 @@ class Judged:
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The result of an earlier process was told again."""
-
-
-Input = Begun | Ended | Opened | Judged | Told
+Input = Begun | Ended | Opened | Judged
 
 
 def step(state: JournalState, given: Input) -> JournalState:
@@ -145,9 +140,7 @@ def step(state: JournalState, given: Input) -> JournalState:
         return replace(state, intent=None if is_own else state.intent, result=given.result, overrides=overrides)
     if isinstance(given, Opened):
         return _opened(state, given)
-    if isinstance(given, Judged):
-        return replace(state, verdicts=given.verdicts[-MOST_VERDICTS:])
-    return replace(state, result=None)
+    return replace(state, verdicts=given.verdicts[-MOST_VERDICTS:])
 
 
 def _opened(state: JournalState, given: Opened) -> JournalState:

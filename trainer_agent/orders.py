@@ -11,7 +11,7 @@ from .agreement import Agreement, Ways
 from .control import Control, Speaker
 from .decisions import Act, Decision
 from .going_on import GoOn
-from .journal import Intent, Journal, JournalState, Overrides, Told, is_stop
+from .journal import Intent, Journal, JournalState, Overrides, is_stop
 from .policy import Policy
 from .ranks import Ranks
 from .rollback import Target
@@ -79,7 +79,6 @@ class Orders:
             self._monitor.record(
                 Report(told.command_id, told.state, time.time(), told.step, told.reason, told.checkpoint_id, told.weights_sha256)
             )
-            self._journal.note_anyway(Told())
         if intent is None:
             return None
         if goes_on is not None and goes_on.ends is not None:

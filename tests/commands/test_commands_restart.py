@@ -188,10 +188,12 @@ def test_any_other_command_that_was_under_way_has_failed(taped, tmp_path, kind):
     assert said(taped, "old") == [CommandState.FAILED]
 
 
-def test_the_end_of_the_last_command_is_told_again_once_because_nobody_may_have_heard_it(taped, tmp_path):
+def test_the_end_of_the_last_command_is_told_by_every_later_process_because_nobody_may_have_heard_it(taped, tmp_path):
     first_life(taped, tmp_path)
-    assert second_life(tmp_path) == [6]
-    assert [report for report in taped.of(Report) if report.command_id == "first"][-1].checkpoint_id == "checkpoint-5"
+    for _ in range(2):  # one of them may have died before a word of it was sent
+        taped.records.clear()
+        second_life(tmp_path)
+        assert [(each.command_id, each.checkpoint_id) for each in taped.of(Report)] == [("first", "checkpoint-5")]
     taped.records.clear()
     Journal.open(tmp_path / ".lossguard", trainer_run(tmp_path)).note(Ended(Result("r", CommandState.SUCCEEDED, 6)))
     second_life(tmp_path)

@@ -4,7 +4,7 @@ import pytest
 
 from trainer_agent import journal
 from trainer_agent.going_on import Candidate, NothingFit, choose
-from trainer_agent.journal import Begun, Ended, Intent, Journal, JournalState, Opened, Overrides, Point, Result, Told
+from trainer_agent.journal import Begun, Ended, Intent, Journal, JournalState, Opened, Overrides, Point, Result
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState
@@ -31,8 +31,6 @@ def test_what_was_begun_is_in_the_file_before_it_is_done_and_its_result_after(tm
     book.note(Ended(DONE))
     again = Journal.open(tmp_path, "run").state
     assert (again.intent, again.result) == (None, DONE)
-    Journal.open(tmp_path, "run").note(Told())
-    assert Journal.open(tmp_path, "run").state.result is None
 
 
 def test_a_command_begun_twice_keeps_its_first_intent():

@@ -3,7 +3,7 @@
     taken -> refused                          reported as rejected, or as failed once it had begun
     taken -> begun -> settled | left to the integration -> answered
 
-What is begun is written into the journal before it is said. Its end is said before it is written there (see `answer`).
+What is begun is written into the journal before it is said. Its end is said before it is written there, or after it (see `answer`).
 Where a run is paused, or dead and held, this waits for the next command.
 """
 
@@ -224,14 +224,16 @@ class Control:
     ) -> None:
         """Says what became of a command, and writes it down where it was begun.
 
-        Said first, so that a process that dies in between does it again; but what stays in force is written down first: the next
-        process must train with what the server was told of, and tells it again.
+        Said first, so that a process that dies in between does it again. Two ends are written down first, and the next process
+        tells them again: what stays in force, because it must train with what the server was told of; and a failure, because
+        what the server calls failed must not be done after all.
         """
         said = Report(command_id, state, time.time(), step, reason, checkpoint_id, weights_sha256)
-        if overrides is not None:
+        is_final = overrides is not None or state in _IN_VAIN
+        if is_final:
             self._end(said, overrides)
         self._monitor.record(said)
-        if overrides is None:
+        if not is_final:
             self._end(said)
 
     def _end(self, said: Report, overrides: Overrides | None = None) -> None:

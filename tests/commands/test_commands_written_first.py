@@ -1,5 +1,6 @@
 """What the server is told of a command, and what lies in the journal at that moment: it is what the next process finds."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from trainer_agent.control import Control
 from trainer_agent.journal import Journal, JournalState, Overrides
 from trainer_agent.policy import Policy
-from trainer_agent.rollback import Target
+from trainer_agent.rollback import Refused, Target
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Record, Report
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, Phase
@@ -39,11 +40,13 @@ class Server:
     def set_phase(self, phase: Phase) -> None: ...
 
 
-def at_boundary(folder: Path, kind: CommandKind) -> dict[CommandState, JournalState]:
+def at_boundary(
+    folder: Path, kind: CommandKind, check: Callable[[Target], None] = lambda _: None
+) -> dict[CommandState, JournalState]:
     told = command(kind)
     server = Server(folder, told)
     target = Target("c1", told.rollback, None, folder, 7)  # type: ignore[arg-type]
-    ways = {"find": lambda *_: target, "check": lambda _: None, "idle": lambda: None}
+    ways = {"find": lambda *_: target, "check": check, "idle": lambda: None}
     control = Control(server, Policy(), tuple(CommandKind), journal=Journal.open(folder, "run"), **ways)
     control.at_boundary(7, None)
     return server.found
@@ -62,3 +65,11 @@ def test_what_was_said_to_hold_from_now_on_does_so_in_the_next_process(tmp_path,
     factor, norm = (held, None) if kind is CommandKind.SET_LEARNING_RATE_FACTOR else (None, held)
     assert state.overrides == Overrides(factor, norm)
     assert (state.intent, state.result and state.result.state) == (None, CommandState.SUCCEEDED)
+
+
+def test_what_was_said_to_have_failed_is_not_done_by_the_next_process(tmp_path):
+    def refused(_: Target) -> None:
+        raise Refused("a file of it has changed")
+
+    state = at_boundary(tmp_path, CommandKind.ROLLBACK, refused)[CommandState.FAILED]
+    assert (state.intent, state.result and state.result.state) == (None, CommandState.FAILED)

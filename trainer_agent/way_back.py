@@ -119,6 +119,16 @@ class WayBack:
         if self._plan.changes[before : before + len(target.changes)] != target.changes:
             (self._plan.follow if self._rank else self._plan.add)(*target.changes)
 
+    def abandon(self, intent: Intent) -> None:
+        """A rollback that an earlier process has begun comes to nothing: the data go on as they were.
+
+        Raises:
+            OSError
+        """
+        changes = from_text(intent.changes)
+        if changes and self._plan.changes[intent.changes_before :] == changes:
+            (self._plan.forget if self._rank else self._plan.take_back)(*changes)
+
     def leave(self, target: Target) -> None:
         """The loop was left for it."""
         self._leaving = target

@@ -7,7 +7,7 @@ import pytest
 from commands_kit import At, Book, at_end, ordered, said, trainer, until
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent.data_plan import DataPlan
+from trainer_agent.data_plan import Cut, DataPlan, to_text
 from trainer_agent.going_on import NothingFit
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.inspection import MANIFEST
@@ -33,13 +33,14 @@ def second_life(folder, *callbacks, resume: bool | str = True):
     return book.steps
 
 
-def begun(folder, kind, name="old", until_seconds=600.0):
+def begun(folder, kind, name="old", until_seconds=600.0, changes=()):
     """The process was killed while it did this."""
     run_id = trainer_run(folder)
+    DataPlan.open(folder / ".lossguard").add(*changes)
     payload = RollbackPayload("checkpoint-2", 2, 2) if kind is CommandKind.ROLLBACK else None
     command = Command(name, kind, "dead", 1, 600.0, 600.0, rollback=payload)
     now = time.time()
-    Journal.open(folder / ".lossguard", run_id).note(Begun(Intent(command, 5, now, now + until_seconds)))
+    Journal.open(folder / ".lossguard", run_id).note(Begun(Intent(command, 5, now, now + until_seconds, to_text(changes))))
 
 
 def trainer_run(folder):
@@ -109,6 +110,14 @@ def test_a_path_is_taken_at_its_word_and_what_was_begun_has_failed(taped, tmp_pa
     assert said(taped, "old") == [CommandState.FAILED]
     assert "the script says itself where" in at_end(taped, "old").reason
     assert taped.segments[-1].cause is SegmentCause.RESTART
+
+
+def test_of_a_rollback_that_is_not_brought_to_its_end_the_data_know_nothing(taped, tmp_path):
+    first_life(taped, tmp_path)
+    begun(tmp_path, CommandKind.ROLLBACK, changes=(Cut(0, 2, 5),))
+    assert second_life(tmp_path, resume=str(tmp_path / "checkpoint-4")) == [5, 6]
+    assert said(taped, "old") == [CommandState.FAILED]
+    assert DataPlan.open(tmp_path / ".lossguard").changes == ()
 
 
 def test_a_path_may_be_a_path_object_too(taped, tmp_path):

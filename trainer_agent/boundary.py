@@ -56,6 +56,11 @@ class Boundary:
         """Nothing is decided, but to stop at once."""
         self.decision = self._stop_at_once or Decision()
 
+    def segment_began(self, step: int) -> None:
+        """It was told. A stop that is done here takes as long as the script's own end does: the server is to wait for it."""
+        if self._stop_at_once is not None:
+            self._orders.goes_on_with(self._stop_at_once, step)
+
     # --- the end of a step
 
     def step_ended(self, step: int) -> Decision:

@@ -94,6 +94,11 @@ class Orders:
             self._control.answer(intent.command.command_id, CommandState.FAILED, intent.step, why_not(intent, goes_on))
         return None
 
+    def goes_on_with(self, decision: Decision, step: int) -> None:
+        """Says that what an earlier process had begun is being done."""
+        if decision.command is not None and self._ranks.leads:
+            self._control.report(decision.command, CommandState.RUNNING, step)
+
     def leave_for(self, decision: Decision) -> Target | None:
         """Where the training goes back to, if it does."""
         if decision.target is not None:

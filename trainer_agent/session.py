@@ -178,6 +178,7 @@ class Session:
             self.segments.arrives(target, step, attributes | self._orders.arrive(target, model))
         else:
             self.segments.begins(step, attributes)
+            self._boundary.segment_began(step)
         self._monitor.set_phase(Phase.TRAINING)
 
     def forward_seen(self) -> None:

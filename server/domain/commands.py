@@ -38,8 +38,8 @@ ON_THE_WAY = frozenset({_S.QUEUED, _S.DELIVERED})
 """Not yet begun: may still be cancelled, superseded or expire."""
 OPEN = ACTIVE | {_S.UNCONFIRMED}
 """Those that a word of the agent can still end."""
-BY_JOURNAL = frozenset({_S.SUCCEEDED, _S.FAILED})
-"""What a later process may report of a command of an earlier one."""
+BY_JOURNAL = frozenset({_S.RUNNING, _S.SUCCEEDED, _S.FAILED})
+"""What a later process may report of a command of an earlier one: how it ended, and that it is still being done."""
 SETTERS = frozenset({CommandKind.SET_LEARNING_RATE_FACTOR, CommandKind.SET_MAX_GRAD_NORM})
 """The kinds that carry a value."""
 BY_REPORT = frozenset({_S.DELIVERED, _S.RUNNING, _S.SUCCEEDED, _S.FAILED, _S.REJECTED})

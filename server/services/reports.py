@@ -1,7 +1,7 @@
 """What becomes of commands: handed out, reported on, expired, left behind.
 
 The word of a process counts for the commands that were made for it. A later process has read the journal of the one before, so
-its word on how a command of that one ended counts too; nothing else it says of it does.
+its word on how a command of that one ended counts too, and that it is still being done; nothing else it says of it does.
 """
 
 from dataclasses import replace

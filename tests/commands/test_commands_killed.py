@@ -100,7 +100,7 @@ def test_a_stop_that_is_killed_anywhere_stops_before_the_next_step(lives, label)
         assert not said_begun(told(folder, 1))
         return
     assert steps(second) == []
-    assert [(line["command_id"], line["state"]) for line in of(second, "Report")] == [("c1", "succeeded")]
+    assert [(line["command_id"], line["state"]) for line in of(second, "Report")] == [("c1", "running"), ("c1", "succeeded")]
     assert of(second, "RunEnded")[0]["reason"] == "stopped_by_command"
     kept = 6 if label == "stop.intended" else 7
     assert second[-1] == {"through": kept}, "the trainer has the state of the checkpoint it would have gone on from"

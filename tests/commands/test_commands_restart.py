@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from commands_kit import At, Book, at_end, ordered, said, trainer, until
+from commands_kit import DONE, At, Book, at_end, ordered, said, trainer, until
 from transformers import Trainer, TrainerCallback
 
 from trainer_agent.data_plan import Cut, DataPlan, to_text
@@ -152,7 +152,7 @@ def test_a_stop_in_time_ends_the_run_before_its_first_step(taped, tmp_path):
     first_life(taped, tmp_path)
     begun(tmp_path, CommandKind.STOP)
     assert second_life(tmp_path) == []
-    assert (said(taped, "old"), at_end(taped, "old").checkpoint_id) == ([CommandState.SUCCEEDED], "checkpoint-5")
+    assert (said(taped, "old"), at_end(taped, "old").checkpoint_id) == (DONE, "checkpoint-5")
     assert taped.end.reason is EndReason.STOPPED_BY_COMMAND
 
 
@@ -161,7 +161,7 @@ def test_the_bare_callback_ends_such_a_run_after_one_step(taped, tmp_path):
     begun(tmp_path, CommandKind.STOP)
     book = Book()
     trainer(tmp_path, book, LossGuardCallback(), **SETTING | {"max_steps": 9}).train(resume_from_checkpoint=True)
-    assert (book.steps, said(taped, "old")) == ([6], [CommandState.SUCCEEDED])
+    assert (book.steps, said(taped, "old")) == ([6], DONE)
     assert taped.end.reason is EndReason.STOPPED_BY_COMMAND
 
 

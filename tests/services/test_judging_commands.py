@@ -312,7 +312,20 @@ def test_a_rollback_that_two_processes_have_opened_has_one_segment_of_the_later(
         Trainer(connection, clock, incarnation="life-3", segment=2).start(SegmentCause.RESTART, 8).send()
 
 
-@pytest.mark.parametrize("word", [S.DELIVERED, S.RUNNING, S.REJECTED])
+def test_a_later_process_that_brings_a_command_to_its_end_has_as_long_for_it_as_the_first(connection, trainer, clock):
+    """A stop that the process before had begun and not said to be begun; the script still saves at its end, for minutes."""
+    command = commands.issue(connection, STOP, clock()).command
+    trainer.report(command.command_id, S.DELIVERED).send()
+    clock.advance(5)
+    again = Trainer(connection, clock, incarnation="life-2", segment=2).start(SegmentCause.RESTART, 8)
+    again.report(command.command_id, S.RUNNING, 8).send()
+    assert reports.expire_due(connection, clock.advance(AFTER_RESTART.total_seconds() + 60)) == 0
+    again.report(command.command_id, S.SUCCEEDED, 8).send()
+    ended = store.read_command(connection, "run", command.command_id)
+    assert (ended.state, ended.outcome) == (S.SUCCEEDED, "")
+
+
+@pytest.mark.parametrize("word", [S.DELIVERED, S.REJECTED])
 def test_nothing_else_a_later_process_says_of_it_counts(connection, trainer, clock, word):
     command = commands.issue(connection, BACK, clock()).command
     clock.advance(5)

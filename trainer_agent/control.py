@@ -3,8 +3,8 @@
     taken -> refused                          reported as rejected, or as failed once it had begun
     taken -> begun -> settled | left to the integration -> answered
 
-What is begun is written into the journal before it is said. Its end is said before it is written there, or after it (see `answer`).
-Where a run is paused, or dead and held, this waits for the next command.
+What is begun is written into the journal before it is said; its end is said before it is written there, or after it (see
+`answer`). Where a run is paused, or dead and held, this waits for the next command.
 """
 
 import time

@@ -2,7 +2,9 @@
 
 A checkpoint that vanishes, or changes, while no process runs is found by the next one only because it stands here. Written before
 the server is told, so that nothing is told and not known; replaced whole. It holds what a manifest, which is never rewritten,
-cannot: that its files are no longer what it says. A file that cannot be read is an empty list, and one of another run, too.
+cannot: that its files are no longer what it says. Those that are gone stay here for a while, and each process tells it again:
+what the one before had to say may not have come to the disk when this had. A file that cannot be read is an empty list, and one
+of another run, too.
 """
 
 import json
@@ -17,6 +19,7 @@ from .wire.messages import CheckpointSaved
 from .wire.vocabulary import CheckpointState
 
 FILE_NAME = "checkpoints.json"
+MOST_GONE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,11 @@ def place(output_dir: Path) -> Path:
     return output_dir / ".lossguard" / FILE_NAME
 
 
-def read(output_dir: Path, run_id: str) -> dict[str, Entry]:
-    """The list, by checkpoint id."""
+def read(output_dir: Path, run_id: str, of: str = "checkpoints") -> dict[str, Entry]:
+    """The list, by checkpoint id; or of those that are `gone`, with the reason as their problem."""
     try:
         content = json.loads(place(output_dir).read_bytes())
-        return {str(name): _entry(told) for name, told in content["checkpoints"].items()} if content["run_id"] == run_id else {}
+        return {str(name): _entry(told) for name, told in content.get(of, {}).items()} if content["run_id"] == run_id else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
@@ -58,9 +61,10 @@ def _entry(told: Mapping[str, object]) -> Entry:
     return Entry(int(entry.segment), int(entry.step), float(entry.time), float(entry.verified_at), sizes, str(entry.problem))
 
 
-def write(output_dir: Path, run_id: str, entries: Mapping[str, Entry]) -> None:
+def write(output_dir: Path, run_id: str, entries: Mapping[str, Entry], gone: Mapping[str, Entry]) -> None:
     """Replaces the list. A disk that does not take it costs a restart its memory of them, and nothing else."""
-    content = {"run_id": run_id, "checkpoints": {name: asdict(entry) for name, entry in entries.items()}}
+    content: dict[str, object] = {"run_id": run_id, "checkpoints": {name: asdict(entry) for name, entry in entries.items()}}
+    content["gone"] = {name: asdict(entry) for name, entry in list(gone.items())[-MOST_GONE:]}
     with suppress(OSError):
         place(output_dir).parent.mkdir(parents=True, exist_ok=True)
         replace_file(place(output_dir), json.dumps(content, allow_nan=False).encode())

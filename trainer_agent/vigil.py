@@ -41,6 +41,7 @@ class Vigil:
     ) -> None:
         self._root, self._run_id, self._found, self._is_busy = output_dir, run_id, found, is_busy
         self._entries: dict[str, Entry] = {}
+        self._gone: dict[str, Entry] = {}
         self._facts: dict[str, CheckpointSaved] = {}
         self._due: deque[str] = deque()
         self._owes_one = False
@@ -53,6 +54,7 @@ class Vigil:
     def take_up(self) -> None:
         """Tells what became of the checkpoints of an earlier process, the missing ones too: its last words may be lost."""
         before = told.read(self._root, self._run_id)
+        self._gone = told.read(self._root, self._run_id, "gone")
         for facts in read_all(self._root, self._run_id):
             if facts.checkpoint_id not in self._facts:
                 self._keep(facts, before.pop(facts.checkpoint_id, None))
@@ -61,12 +63,19 @@ class Vigil:
             self._found(facts)
         for name, entry in before.items():
             if name not in self._facts and not self._is_busy(name):
-                self._found(self._missing(name, entry))
+                missing = self._missing(name, entry)
+                self._found(missing)
+                if missing.state is CheckpointState.DELETED:
+                    self._gone[name] = replace(entry, problem=missing.problem)
+        for name, entry in self._gone.items():
+            if name not in before and not (self._root / name).exists():
+                self._found(_deleted(name, entry))
         self._write()  # last, so that none is forgotten before it was told of
 
     def _keep(self, facts: CheckpointSaved, entry: Entry | None) -> None:
         if entry is None or not entry.is_of(facts):
             entry = Entry(facts.segment, facts.step, facts.time)
+        self._gone.pop(facts.checkpoint_id, None)
         self._entries[facts.checkpoint_id] = entry
         self._facts[facts.checkpoint_id] = condemned(facts, entry)
 
@@ -80,6 +89,7 @@ class Vigil:
     def took(self, facts: CheckpointSaved) -> None:
         """A checkpoint was inspected just now, and is about to be told of."""
         name = facts.checkpoint_id
+        self._gone.pop(name, None)
         self._facts[name] = facts
         self._entries[name] = Entry(facts.segment, facts.step, facts.time, time.time(), self._stats(facts))
         self._owes_one = True
@@ -89,16 +99,22 @@ class Vigil:
         """Somebody else has removed it, and told of it."""
         known = self._facts.get(gone.checkpoint_id)
         if known is not None and (known.segment, known.step) == (gone.segment, gone.step):
-            del self._facts[gone.checkpoint_id], self._entries[gone.checkpoint_id]
+            self._bury(gone)
             self._write()
+
+    def _bury(self, gone: CheckpointSaved) -> None:
+        del self._facts[gone.checkpoint_id]
+        entry = self._entries.pop(gone.checkpoint_id)
+        self._gone[gone.checkpoint_id] = replace(entry, stats={}, problem=gone.problem)
 
     def look(self) -> None:
         """Finds what is gone, and what has to be read again."""
         watched = [facts for name, facts in self._facts.items() if not self._is_busy(name)]
         gone = [facts for facts in watched if not (self._root / facts.checkpoint_id).is_dir()]
         for facts in gone:
-            self._found(replace(facts, state=CheckpointState.DELETED, time=time.time(), files=(), problem=GONE))
-            del self._facts[facts.checkpoint_id], self._entries[facts.checkpoint_id]
+            missed = replace(facts, state=CheckpointState.DELETED, time=time.time(), files=(), problem=GONE)
+            self._found(missed)
+            self._bury(missed)
         if gone:
             self._write()
         whole = [facts for facts in watched if facts not in gone and facts.state is CheckpointState.COMPLETE]
@@ -142,4 +158,9 @@ class Vigil:
         return stats
 
     def _write(self) -> None:
-        told.write(self._root, self._run_id, self._entries)
+        told.write(self._root, self._run_id, self._entries, self._gone)
+
+
+def _deleted(name: str, entry: Entry) -> CheckpointSaved:
+    """What an earlier process has told of it, or was about to."""
+    return CheckpointSaved(name, entry.segment, entry.step, entry.time, CheckpointState.DELETED, problem=entry.problem)

@@ -41,9 +41,12 @@ class Proposal:
 
 
 def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datetime) -> None:
-    """Keep what the agent says of a checkpoint, and judge it by what is known now. The same facts again change nothing."""
+    """Keep what the agent says of a checkpoint, and judge it by what is known now. The same facts again change nothing.
+
+    The first word on why one is gone stands: a process that goes on finds it missing, and does not know any more who removed it.
+    """
     known = store.read_checkpoint(connection, run_id, facts.checkpoint_id)
-    if known is not None and known.facts == facts:
+    if known is not None and (known.facts == facts or _are_gone(known.facts, facts)):
         return
     from_steps = standing.read_from_steps(connection, run_id)
     sign = domain.sign_against(facts.segment, facts.step, alerts_store.signs(connection, run_id), from_steps)
@@ -60,6 +63,11 @@ def take(connection: Connection, run_id: str, facts: CheckpointSaved, now: datet
         store.save_checkpoint(connection, taken)
     else:
         _save(connection, replace(taken, judged=judged, changed_at=now), known.judged, now)
+
+
+def _are_gone(before: CheckpointSaved, now: CheckpointSaved) -> bool:
+    is_same = (before.segment, before.step) == (now.segment, now.step)
+    return is_same and before.state is now.state is CheckpointState.DELETED
 
 
 def rejudge(connection: Connection, run_id: str, now: datetime) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -265,7 +266,19 @@ def test_what_vanished_between_two_processes_is_told_as_deleted_at_the_next_star
     again = live(again=True)
     assert sorted(again.said) == [("checkpoint-2", COMPLETE, ""), ("checkpoint-4", DELETED, GONE)]
     assert [facts.step for facts in again.told if facts.state is DELETED] == [4]
-    assert [name for name, *_ in live(again=True).said] == ["checkpoint-2"]
+    third = live(again=True)
+    assert sorted(third.said) == sorted(again.said), "who heard the one before?"
+    third.save(4)
+    assert [name for name, *_ in live(again=True).said] == ["checkpoint-2", "checkpoint-4"]
+
+
+def test_why_one_was_removed_is_told_by_later_processes_too(live):
+    life = live()
+    shutil.rmtree(life.save(4))
+    life.inspector.forget(replace(life.told[-1], state=DELETED, problem="removed"))
+    life.settle()
+    for _ in range(2):
+        assert live(again=True).said == [("checkpoint-4", DELETED, "removed")]
 
 
 def test_what_was_being_saved_anew_when_the_process_ended_is_told_as_corrupt(live):
@@ -310,7 +323,7 @@ def test_a_list_that_cannot_be_read_is_an_empty_one(tmp_path, content):
 
 def test_the_list_of_another_run_says_nothing(tmp_path):
     entry = Entry(1, 2, 3.0, 4.0, {"a": (5, 6)}, "bad")
-    write(tmp_path, "run", {"checkpoint-2": entry})
+    write(tmp_path, "run", {"checkpoint-2": entry}, {})
     assert read(tmp_path, "run") == {"checkpoint-2": entry}
     assert read(tmp_path, "other") == {}
     vigil = Vigil(tmp_path, "other", pytest.fail, lambda _: False)

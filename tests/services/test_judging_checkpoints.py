@@ -63,6 +63,15 @@ def test_a_checkpoint_is_written_then_sound_then_deleted(connection, trainer):
     assert [each["state"] for each in data_of(connection, "checkpoint.changed")] == ["writing", "sound", "deleted"]
 
 
+def test_the_first_word_on_why_a_checkpoint_is_gone_stands_and_is_told_once(connection, trainer):
+    """The trainer was killed once it had told of it; the next process finds that it is missing."""
+    trainer.save(5).save(5, state=C.DELETED, problem="removed, because 1 are kept").send()
+    trainer.save(5, state=C.DELETED, problem="its directory is gone").send()
+    (checkpoint,) = store.read_checkpoints(connection, "run")
+    assert checkpoint.judged.reason == "removed, because 1 are kept"
+    assert [each["state"] for each in data_of(connection, "checkpoint.changed")] == ["sound", "deleted"]
+
+
 def test_a_run_with_a_loss_scaler_needs_the_scaler_in_its_checkpoints(connection, trainer):
     trainer.save(1, parts=("model", "optimizer")).log(2, scale=1024.0).save(3, parts=("model", "optimizer")).send()
     assert states(connection) == {"c1-1": C.SOUND, "c1-3": C.UNSOUND}

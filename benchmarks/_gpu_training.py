@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from trainer_agent import hf
+from trainer_agent.checkpoints.inspection import weights_digest
 from trainer_agent.config import Config
-from trainer_agent.inspection import weights_digest
+from trainer_agent.hf import guarding
 from trainer_agent.policy import Policy
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply
@@ -184,7 +184,7 @@ def _train(folder: Path, size: Size, device: str, *, guarded: bool) -> tuple[Boo
     settings = {"save_steps": SAVED_AT, "logging_steps": 1, "warmup_steps": 2}
     trainer = build(folder, size, device, LAST, [Keeper(book, begins)], scaling=scaling, **settings)
     if guarded:
-        driver = hf._Driver(trainer, Policy(), Config(None, None), None, resume=None)  # noqa: SLF001
+        driver = guarding._Driver(trainer, Policy(), Config(None, None), None, resume=None)  # noqa: SLF001
         _listen(driver._session._monitor, reports)  # noqa: SLF001
         driver.train()
     else:

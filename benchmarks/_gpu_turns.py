@@ -25,8 +25,8 @@ from transformers.trainer_utils import SaveStrategy
 from benchmarks import _harness
 from benchmarks._gpu_training import Size, build
 from benchmarks.training_cost import Turn, switches
-from trainer_agent import hf
 from trainer_agent.config import Config
+from trainer_agent.hf import guarding
 from trainer_agent.policy import Policy
 
 TURN_STEPS = 10
@@ -173,7 +173,7 @@ def run(folder: Path, server: _harness.Server, size: Size, device: str, *, pairs
     turns = Turns(plan, device)
     trainer = build(folder, size, device, (len(plan) + 1) * TURN_STEPS, [turns], logging_steps=10**6)
     trainer.args.save_strategy = SaveStrategy.NO
-    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
+    driver = guarding._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
     _note_series(driver._session._monitor, turns.seen.series)  # noqa: SLF001
     turns.seen.strict.surround(driver._session)  # noqa: SLF001
     turns.turn_on, turns.turn_off = switches(driver)

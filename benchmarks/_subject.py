@@ -63,8 +63,8 @@ class LossGuard:
 
     def __init__(self, url: str, token: str, folder: str, disk: str) -> None:
         from trainer_agent.config import Config
+        from trainer_agent.guest.voice import Voice
         from trainer_agent.monitor import Monitor, new_incarnation
-        from trainer_agent.voice import Voice
         from trainer_agent.wire.messages import RunStart
 
         if disk == "full":

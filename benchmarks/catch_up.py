@@ -28,10 +28,10 @@ from typing import Any
 
 from benchmarks._harness import Server, at_least, at_most, finish, operator, parser, say, server
 from trainer_agent.config import Config
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.spool import Spool
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
 from trainer_agent.wire import series
 from trainer_agent.wire.messages import Numbered, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import EndReason, SegmentCause

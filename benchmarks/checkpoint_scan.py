@@ -77,8 +77,8 @@ def digest_alone(folder: Path) -> list[str]:
 
 def one_pass(folder: Path) -> list[str]:
     """The same digests, made by the inspection's pass; that it found nothing to count is checked, too."""
-    from trainer_agent.scanning import scan
-    from trainer_agent.tensor_files import read_safetensors, read_torch
+    from trainer_agent.scanning.one_pass import scan
+    from trainer_agent.scanning.tensor_files import read_safetensors, read_torch
 
     digests = []
     for name, read in (("model.safetensors", read_safetensors), ("optimizer.pt", read_torch)):
@@ -138,8 +138,8 @@ class AtWork:
     """The agent's own inspector, at work on one checkpoint over and over while it is wanted."""
 
     def __init__(self, folder: Path) -> None:
-        from trainer_agent.inspection import Save
-        from trainer_agent.inspector import Inspector
+        from trainer_agent.checkpoints.inspection import Save
+        from trainer_agent.checkpoints.inspector import Inspector
 
         self._inspector = Inspector(self._done)
         self._save = Save("benchmark", folder, 1, 1, 1.0)

@@ -102,8 +102,8 @@ def _train(server: _harness.Server, folder: Path, is_enough: Enough) -> tuple[di
     from transformers import TrainerCallback
     from transformers.trainer_utils import SaveStrategy
 
-    from trainer_agent import hf
     from trainer_agent.config import Config
+    from trainer_agent.hf import guarding
     from trainer_agent.policy import Policy
 
     torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def _train(server: _harness.Server, folder: Path, is_enough: Enough) -> tuple[di
             control.should_training_stop |= switch.begin_step(kwargs)
 
     trainer.add_callback(Turning())
-    driver = hf._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
+    driver = guarding._Driver(trainer, Policy.watch_only(), Config(server.url, server.token), None, resume=None)  # noqa: SLF001
     switch = Switch(*switches(driver), is_enough)
     driver.train()
     seen = recorder.segments[-1]
@@ -136,8 +136,8 @@ def switches(driver: Any) -> tuple[Callable[[Any], None], Callable[[], None]]:
     A batch that the loader has fetched ahead still carries its ids when the agent is taken out, so they are taken off then too.
     Fetching itself stays as it was when the epoch began, in both turns: what carrying costs is measured in tests/ledger.
     """
-    from trainer_agent.samples import Taking
-    from trainer_agent.wrapping import wrap
+    from trainer_agent.data.samples import Taking
+    from trainer_agent.guest.wrapping import wrap
 
     bare: list[Callable[[], None]] = []
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .errors import BadAddress, BadToken
-from .on_disk import replace_file
+from .guest.on_disk import replace_file
 
 DEFAULT_PROJECT = "default"
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .on_disk import replace_file
-from .voice import Voice
+from .guest.on_disk import replace_file
+from .guest.voice import Voice
 from .wire import crash
 from .wire.codec import MAX_STEP
 

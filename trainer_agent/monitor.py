@@ -22,19 +22,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from . import ends, inbox
-from .backlog import note_left
 from .config import Config
-from .interrupts import let_pass, suppress_ours
-from .ring import Ring
-from .sender import Sender
-from .spool import Spool
-from .transport import HttpTransport
-from .voice import Voice
+from .guest import ends
+from .guest.interrupts import let_pass, suppress_ours
+from .guest.voice import Voice
+from .recording.ring import Ring
+from .recording.spool import Spool
+from .recording.writer import Mark, Writer
+from .sending import inbox
+from .sending.backlog import note_left
+from .sending.sender import Sender
+from .sending.transport import HttpTransport
 from .wire.commands import Command
 from .wire.messages import Heartbeat, Record, Reply, Report, RunEnded, RunStart, SegmentStarted, Verdict
 from .wire.vocabulary import EndReason, Phase, SegmentCause
-from .writer import Mark, Writer
 
 EXIT_SECONDS = 4.0
 """Of this the last `STOP_SECONDS` are for the threads to end; the rest up to 5 s is for a busy machine."""

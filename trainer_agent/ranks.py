@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from .interrupts import let_pass
+from .guest.interrupts import let_pass
 
 LIMIT_SECONDS = 180.0
 """How long a rank waits for the others at a boundary, where they all come from the same gradient all-reduce.

@@ -8,8 +8,8 @@ import torch._dynamo
 from training_kit import trainer
 
 from trainer_agent.hf import LossGuardCallback, guarded_train
+from trainer_agent.measuring.probes import Probes
 from trainer_agent.policy import Policy
-from trainer_agent.probes import Probes
 from trainer_agent.wire import series
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # dynamo looks at it

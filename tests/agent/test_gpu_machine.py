@@ -11,7 +11,7 @@ import pytest
 import torch
 from training_kit import until
 
-from trainer_agent.system import Source, SystemSampler, gpu_source
+from trainer_agent.measuring.system import Source, SystemSampler, gpu_source
 from trainer_agent.wire import series
 
 UUIDS = ["GPU-00000000-aaaa", "GPU-11111111-bbbb", "GPU-22222222-cccc", "MIG-33333333-dddd"]

@@ -10,13 +10,13 @@ from gpu_stub import NOT_YET, Gpu, Stream
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_kit import At, HalfTrainer, Tape, tape, trainer
 
-from trainer_agent import landing
 from trainer_agent.config import Config
-from trainer_agent.finite import nonfinite_tensor
 from trainer_agent.hf import guarded_train
+from trainer_agent.measuring import landing
+from trainer_agent.measuring.finite import nonfinite_tensor
+from trainer_agent.measuring.probes import Probes
 from trainer_agent.monitor import Monitor
 from trainer_agent.policy import Policy
-from trainer_agent.probes import Probes
 from trainer_agent.wire import series
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import CommandState

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from trainer_agent import harmless
-from trainer_agent.interrupts import is_of_handler, let_pass, suppress_ours
+from trainer_agent.guest import harmless
+from trainer_agent.guest.interrupts import is_of_handler, let_pass, suppress_ours
 
 
 class Told(Exception):  # noqa: N818  what a script may call it

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_agent.data_plan import CannotSkip, Cut, DataPlan, Exclusion, Shape, apply, cuts_for
+from trainer_agent.data.plan import CannotSkip, Cut, DataPlan, Exclusion, Shape, apply, cuts_for
 
 
 def test_a_cut_takes_its_positions_out_and_fills_the_epoch_up_from_its_start():

@@ -6,11 +6,11 @@ import pytest
 import torch
 from training_kit import At, Book, HalfTrainer, Tape, tape, trainer, until, weights
 
-from trainer_agent import hf, opening
-from trainer_agent.hf import LossGuardCallback, guarded_train
+from trainer_agent.hf import LossGuardCallback, guarded_train, guarding
+from trainer_agent.measuring.probes import Probes
 from trainer_agent.policy import Policy
-from trainer_agent.probes import Probes
-from trainer_agent.session import Session
+from trainer_agent.training import opening
+from trainer_agent.training.session import Session
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, Phase, SegmentCause
 
@@ -118,7 +118,7 @@ class Sick(HalfTrainer):
 
 
 def test_skipped_steps_in_a_row_are_a_dead_run_beyond_the_search_for_a_scale(taped, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer_agent.guard.SEARCH_STEPS", 2)
+    monkeypatch.setattr("trainer_agent.measuring.guard.SEARCH_STEPS", 2)
     output = guarded_train(trainer(tmp_path, kind=Sick, fp16=True, max_steps=20))
     assert output.global_step == 6
     assert "3 steps in a row without an update, since step 4" in taped.end.detail
@@ -126,7 +126,7 @@ def test_skipped_steps_in_a_row_are_a_dead_run_beyond_the_search_for_a_scale(tap
 
 
 def test_a_held_run_waits_for_a_command_and_goes_on_after_a_rollback(taped, tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer_agent.guard.SEARCH_STEPS", 2)
+    monkeypatch.setattr("trainer_agent.measuring.guard.SEARCH_STEPS", 2)
 
     class Once(Sick):
         after = 6
@@ -206,7 +206,7 @@ BREAKABLE = [
     (Session, "saved"),
     (Session, "evaluated"),
     (Session, "finished"),
-    (hf, "open_session"),
+    (guarding, "open_session"),
     (opening, "Monitor"),
 ]
 

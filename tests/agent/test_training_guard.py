@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from trainer_agent import guard
-from trainer_agent.guard import DeathCause, GuardState, StepFacts, sick_because
+from trainer_agent.measuring import guard
+from trainer_agent.measuring.guard import DeathCause, GuardState, StepFacts, sick_because
 from trainer_agent.policy import Policy
 from trainer_agent.wire.vocabulary import CommandKind
 

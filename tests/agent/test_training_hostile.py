@@ -10,17 +10,20 @@ import torch
 from training_kit import At, Book, Rows, Tape, tape, trainer, until, weights
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent import identity, rollback, session, way_back
-from trainer_agent.checkpoints import is_id
+from trainer_agent import identity
+from trainer_agent.checkpoints import rollback
+from trainer_agent.checkpoints.directories import is_id
+from trainer_agent.checkpoints.inspection import MANIFEST, Save
+from trainer_agent.checkpoints.inspector import Inspector
+from trainer_agent.commands import way_back
 from trainer_agent.config import Config
-from trainer_agent.data_plan import FILE_NAME, DataPlan
+from trainer_agent.data.plan import FILE_NAME, DataPlan
+from trainer_agent.guest.voice import Voice
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.identity import Identity
-from trainer_agent.inspection import MANIFEST, Save
-from trainer_agent.inspector import Inspector
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.policy import Policy
-from trainer_agent.voice import Voice
+from trainer_agent.training import session
 from trainer_agent.wire.codec import MAX_STEP
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, DataMode, EndReason, SegmentCause
@@ -355,7 +358,7 @@ def test_a_training_that_saves_again_does_not_wait_for_a_manifest_on_a_slow_disk
         reached.set()
         assert go_on.wait(60)
 
-    monkeypatch.setattr("trainer_agent.on_disk.os.fsync", slow)
+    monkeypatch.setattr("trainer_agent.guest.on_disk.os.fsync", slow)
     folder = tmp_path / "checkpoint-2"
     folder.mkdir()
     done = []

@@ -2,8 +2,8 @@
 
 import torch
 
-from trainer_agent.own_hooks import OwnHook
-from trainer_agent.own_time import OwnTime
+from trainer_agent.measuring.own_hooks import OwnHook
+from trainer_agent.measuring.own_time import OwnTime
 
 
 class Clock:

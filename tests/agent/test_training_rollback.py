@@ -9,8 +9,8 @@ from torch.utils.data import IterableDataset
 from training_kit import At, Book, HalfTrainer, Rows, Tape, tape, trainer, until, weights
 from transformers import TrainerCallback
 
+from trainer_agent.checkpoints.inspection import MANIFEST, stored_weights, weights_digest
 from trainer_agent.hf import LossGuardCallback, guarded_train
-from trainer_agent.inspection import MANIFEST, stored_weights, weights_digest
 from trainer_agent.policy import Policy
 from trainer_agent.wire import series
 from trainer_agent.wire.messages import Reply, Verdict

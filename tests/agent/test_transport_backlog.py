@@ -8,10 +8,10 @@ import pytest
 from transport_server import ScriptedServer, problem
 
 from trainer_agent.config import Config
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.spool import Spool
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
 from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import Batch, RunStart
 from trainer_agent.wire.vocabulary import CommandKind, EndReason

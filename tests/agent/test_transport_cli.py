@@ -11,10 +11,10 @@ from transport_server import ScriptedServer
 
 from trainer_agent import cli
 from trainer_agent.config import Config, check_url, is_loopback, login_path
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.identity import Identity
-from trainer_agent.spool import Spool
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
 from trainer_agent.wire.messages import RunStart
 
 

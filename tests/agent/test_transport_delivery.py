@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer_agent import backoff
-from trainer_agent.delivery import AT_ONCE, NOTHING, Delivery, Stage
-from trainer_agent.entries import Points, dropped
-from trainer_agent.ring import Ring
-from trainer_agent.spool import HOT_ENTRIES, Spool
-from trainer_agent.transport import Answer, Meaning
-from trainer_agent.voice import Voice
+from trainer_agent.guest.voice import Voice
+from trainer_agent.recording.entries import Points, dropped
+from trainer_agent.recording.ring import Ring
+from trainer_agent.recording.spool import HOT_ENTRIES, Spool
+from trainer_agent.recording.writer import Writer
+from trainer_agent.sending import backoff
+from trainer_agent.sending.delivery import AT_ONCE, NOTHING, Delivery, Stage
+from trainer_agent.sending.transport import Answer, Meaning
 from trainer_agent.wire import codec
 from trainer_agent.wire.messages import Dropped, Numbered, Reply, Report, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import CommandState, SegmentCause
-from trainer_agent.writer import Writer
 
 START = RunStart("run", "inc", "p", "n")
 

@@ -11,11 +11,11 @@ import pytest
 from figures import patience
 from transport_server import CUT, HANG, TAKE_AND_CUT, ScriptedServer, same
 
-from trainer_agent import sender as sender_module
 from trainer_agent.config import Config
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.sender import HEARTBEAT_SECONDS
-from trainer_agent.voice import Voice
+from trainer_agent.sending import sender as sender_module
+from trainer_agent.sending.sender import HEARTBEAT_SECONDS
 from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import Dropped, Report, RunEnded, RunStart, SegmentStarted, Verdict
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, EndReason, Phase, SegmentCause
@@ -102,7 +102,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "redirects"])
 def test_a_server_that_fails_now_and_then_gets_everything_once(make, fault, monkeypatch):
-    monkeypatch.setattr("trainer_agent.backoff.FIRST_SECONDS", 0.02)
+    monkeypatch.setattr("trainer_agent.sending.backoff.FIRST_SECONDS", 0.02)
     turn = [0]
 
     def script(asked):
@@ -122,7 +122,7 @@ def test_a_server_that_fails_now_and_then_gets_everything_once(make, fault, monk
 
 
 def test_a_server_away_at_the_start_is_said_once_and_gets_everything_later(make, said, monkeypatch):
-    monkeypatch.setattr("trainer_agent.backoff.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("trainer_agent.sending.backoff.FIRST_SECONDS", 0.05)
     probe = ScriptedServer()
     port = probe.port
     probe.close()
@@ -158,7 +158,7 @@ def test_a_refusing_server_does_not_hold_up_the_end(make):
 
 
 def test_what_one_process_left_the_next_sends_first(make, monkeypatch):
-    monkeypatch.setattr("trainer_agent.backoff.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("trainer_agent.sending.backoff.FIRST_SECONDS", 0.05)
     probe = ScriptedServer()
     port = probe.port
     probe.close()

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_agent import backoff, batcher, entries, inbox
-from trainer_agent.entries import Points, last_seq
-from trainer_agent.ring import Lost, Ring
-from trainer_agent.salvage import scan
-from trainer_agent.transport import MAX_ANSWER_BYTES, Meaning, judge
+from trainer_agent.recording import entries
+from trainer_agent.recording.entries import Points, last_seq
+from trainer_agent.recording.ring import Lost, Ring
+from trainer_agent.recording.salvage import scan
+from trainer_agent.sending import backoff, batcher, inbox
+from trainer_agent.sending.transport import MAX_ANSWER_BYTES, Meaning, judge
 from trainer_agent.wire import codec
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Batch, Dropped, Numbered, Report, RunEnded, Verdict

@@ -12,11 +12,11 @@ import forked
 import pytest
 
 from trainer_agent.config import Config
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.sender import HEARTBEAT_SECONDS
-from trainer_agent.spool import Spool
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
+from trainer_agent.sending.sender import HEARTBEAT_SECONDS
 from trainer_agent.wire.messages import Numbered, Report, RunEnded, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, SegmentCause
 

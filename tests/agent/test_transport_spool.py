@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from trainer_agent import spool as spool_module
-from trainer_agent.entries import Points, last_seq
 from trainer_agent.errors import NotASpool, SpoolInUse
-from trainer_agent.segments import leftovers
-from trainer_agent.spool import Spool
+from trainer_agent.recording import spool as spool_module
+from trainer_agent.recording.entries import Points, last_seq
+from trainer_agent.recording.segments import leftovers
+from trainer_agent.recording.spool import Spool
 from trainer_agent.wire.messages import Dropped, Numbered, Report, RunStart
 from trainer_agent.wire.vocabulary import CommandState
 
@@ -184,7 +184,7 @@ def test_two_processes_never_share_a_spool(folder):
     write(spool, 1, 1)
     with pytest.raises(SpoolInUse):
         Spool.adopt(folder)
-    code = "import sys; from pathlib import Path; from trainer_agent.spool import Spool; Spool.adopt(Path(sys.argv[1]))"
+    code = "import sys; from pathlib import Path; from trainer_agent.recording.spool import Spool; Spool.adopt(Path(sys.argv[1]))"
     other = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     assert "SpoolInUse" in other.stderr
     spool.close()

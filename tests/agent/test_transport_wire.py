@@ -11,9 +11,9 @@ import pytest
 from figures import patience
 from transport_server import ScriptedServer, problem
 
-from trainer_agent import transport as transport_module
 from trainer_agent.config import Config
-from trainer_agent.transport import HttpTransport, Meaning
+from trainer_agent.sending import transport as transport_module
+from trainer_agent.sending.transport import HttpTransport, Meaning
 from trainer_agent.wire import codec
 from trainer_agent.wire.messages import Batch, Column, Heartbeat, Numbered, Report, RunStart
 from trainer_agent.wire.vocabulary import CommandState, Phase

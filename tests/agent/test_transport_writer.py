@@ -12,14 +12,14 @@ from figures import patience
 from transport_server import ScriptedServer
 
 from trainer_agent.config import Config
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.ring import Ring
-from trainer_agent.spool import Spool
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.ring import Ring
+from trainer_agent.recording.spool import Spool
+from trainer_agent.recording.writer import PIECE, Writer
 from trainer_agent.wire.messages import Dropped, Report, RunStart
 from trainer_agent.wire.vocabulary import CommandState, EndReason
-from trainer_agent.writer import PIECE, Writer
 
 START = RunStart("run", "inc", "p", "n")
 

@@ -15,10 +15,10 @@ from training_kit import At, tape, trainer
 from transport_server import ScriptedServer
 
 from trainer_agent.config import Config
+from trainer_agent.guest.voice import Voice
 from trainer_agent.hf import guarded_train
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.policy import Policy
-from trainer_agent.voice import Voice
 from trainer_agent.wire import codec
 from trainer_agent.wire.messages import Dropped, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import EndReason, SegmentCause

@@ -13,8 +13,8 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from trainer_agent import opening
 from trainer_agent.monitor import Monitor
+from trainer_agent.training import opening
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved, Record, Reply, Report, RunEnded, SegmentStarted
 from trainer_agent.wire.vocabulary import CommandKind, DataMode, Phase

@@ -79,9 +79,17 @@ def test_importing_the_agent_or_the_contract_imports_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def modules_of_the_agent() -> list[str]:
+    """Their full names; packages are not among them."""
+    paths = [path for path in python_files("trainer_agent") if path.name != "__init__.py"]
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+
+
 def test_the_half_of_the_agent_that_records_and_sends_runs_without_torch():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    (sending,) = [contract["source_modules"] for contract in contracts if "torch" in contract.get("forbidden_modules", [])]
+    (named,) = [contract["source_modules"] for contract in contracts if "torch" in contract.get("forbidden_modules", [])]
+    sending = [name for name in modules_of_the_agent() if name.startswith(tuple(f"{whole}." for whole in named)) or name in named]
+    assert len(sending) > len(named)
     code = f"import sys, {', '.join(sending)}; print([n for n in ('torch', 'transformers', 'accelerate') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -90,8 +98,17 @@ def test_the_half_of_the_agent_that_records_and_sends_runs_without_torch():
 def test_each_module_of_the_agent_has_its_place_in_the_layers():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["name"].startswith("Agent")]
-    placed = {name.strip().removeprefix("trainer_agent.") for layer in layers for name in layer.split("|")}
-    assert {path.stem for path in (ROOT / "trainer_agent").glob("*.py")} - {"__init__"} == placed - {"wire"}
+    placed = {name.strip() for layer in layers for name in layer.split("|")}
+    wire = {name for name in modules_of_the_agent() if name.startswith("trainer_agent.wire.")}
+    assert set(modules_of_the_agent()) - wire == placed - {"trainer_agent.wire"}
+
+
+def test_a_package_of_the_agent_says_what_is_in_it_and_imports_nothing_unless_it_is_a_door():
+    for path in (ROOT / "trainer_agent").glob("*/__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text())), name_of(path)
+        own = f"trainer_agent.{path.parent.name}."
+        foreign = [name for name, _ in imports(path) if path.parent.name not in {"hf", "loop", "cli"} or not name.startswith(own)]
+        assert not foreign, f"{name_of(path)}: {foreign}"
 
 
 @pytest.mark.parametrize("path", python_files("server", "trainer_agent"), ids=name_of)

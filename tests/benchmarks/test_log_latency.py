@@ -15,9 +15,9 @@ from figures import patience
 
 from benchmarks import _bad_servers
 from trainer_agent.config import Config
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.ring import CAPACITY
-from trainer_agent.voice import Voice
+from trainer_agent.recording.ring import CAPACITY
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import EndReason
 

@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from trainer_agent.inspection import Save, inspect
-from trainer_agent.loop_data import Place
-from trainer_agent.loop_state import State, Where
+from trainer_agent.checkpoints.inspection import Save, inspect
+from trainer_agent.loop.data import Place
+from trainer_agent.loop.state import State, Where
 
 STEP = 2
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from trainer_agent import scanning
-from trainer_agent.finite import count_nonfinite
-from trainer_agent.float_bits import OF_TORCH, Floats, count
-from trainer_agent.scanning import Cancelled, CutShort, Region, scan
-from trainer_agent.tensor_files import Incomplete, read_safetensors, read_torch
+from trainer_agent.measuring.finite import count_nonfinite
+from trainer_agent.scanning import one_pass
+from trainer_agent.scanning.float_bits import OF_TORCH, Floats, count
+from trainer_agent.scanning.one_pass import Cancelled, CutShort, Region, scan
+from trainer_agent.scanning.tensor_files import Incomplete, read_safetensors, read_torch
 
 torch.set_num_threads(1)
 NAN, INF = float("nan"), float("inf")
@@ -92,7 +92,7 @@ def test_a_torch_file_is_counted_to_the_last_element_whatever_lies_across_the_pi
 def check(path, regions, wanted):
     for piece in (48, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scanning, "PIECE_BYTES", piece)
+            patch.setattr(one_pass, "PIECE_BYTES", piece)
             found = scan(path, regions)
         assert found.nonfinite == wanted
         assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -196,5 +196,5 @@ def test_a_disk_that_gives_less_than_was_asked_for_tears_no_number_apart(tmp_pat
             return super().readinto(memoryview(buffer)[:3])
 
     buffer = memoryview(bytearray(64))
-    assert scanning._fill(Drop(bytes(range(40))), buffer) == 40
+    assert one_pass._fill(Drop(bytes(range(40))), buffer) == 40
     assert bytes(buffer[:40]) == bytes(range(40))

@@ -10,10 +10,10 @@ import psutil
 import pytest
 import torch
 
-from trainer_agent import far_scanning
-from trainer_agent.far_scanning import scan_all
-from trainer_agent.scanning import Cancelled, CutShort, Region, scan
-from trainer_agent.tensor_files import read_torch
+from trainer_agent.scanning import far
+from trainer_agent.scanning.far import scan_all
+from trainer_agent.scanning.one_pass import Cancelled, CutShort, Region, scan
+from trainer_agent.scanning.tensor_files import read_torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def always_far(monkeypatch) -> list:
     """Every pass is made by a process; gives those that were started."""
-    started, begin = [], far_scanning._started
+    started, begin = [], far._started
 
     def seen():
         started.append(begin())
         return started[-1]
 
-    monkeypatch.setattr(far_scanning, "FAR_BYTES", 0)
-    monkeypatch.setattr(far_scanning, "_started", seen)
+    monkeypatch.setattr(far, "FAR_BYTES", 0)
+    monkeypatch.setattr(far, "_started", seen)
     return started
 
 
@@ -51,19 +51,17 @@ def test_a_process_finds_what_is_found_here_and_is_gone_afterwards(always_far, j
 
 
 def test_little_is_read_here_and_much_far_away(monkeypatch, jobs):
-    monkeypatch.setattr(far_scanning, "_started", lambda: pytest.fail("a process for a few bytes"))
+    monkeypatch.setattr(far, "_started", lambda: pytest.fail("a process for a few bytes"))
     scan_all(jobs)
-    monkeypatch.setattr(far_scanning, "FAR_BYTES", sum(path.stat().st_size for path, _ in jobs.values()))
+    monkeypatch.setattr(far, "FAR_BYTES", sum(path.stat().st_size for path, _ in jobs.values()))
     with pytest.raises(pytest.fail.Exception):
         scan_all(jobs)
 
 
 @pytest.mark.parametrize("command", [["/no/such/python"], [sys.executable, "-c", "print('?')"], [sys.executable, "-c", ""]])
 def test_where_no_process_can_be_had_everything_is_found_here(monkeypatch, jobs, command):
-    monkeypatch.setattr(far_scanning, "FAR_BYTES", 0)
-    monkeypatch.setattr(
-        far_scanning, "_started", lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    )
+    monkeypatch.setattr(far, "FAR_BYTES", 0)
+    monkeypatch.setattr(far, "_started", lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
     assert [found.nonfinite for found in scan_all(jobs).values()] == [3, 0, 1]
 
 
@@ -92,14 +90,14 @@ def test_the_process_ends_when_its_starter_is_killed(tmp_path):
         file.truncate(1 << 40)
     code = f"""
 from pathlib import Path
-from trainer_agent import far_scanning
-begin = far_scanning._started
+from trainer_agent.scanning import far
+begin = far._started
 def seen():
     made = begin()
     print(made.pid, flush=True)
     return made
-far_scanning._started = seen
-far_scanning.scan_all({{"big": (Path({str(path)!r}), ())}})
+far._started = seen
+far.scan_all({{"big": (Path({str(path)!r}), ())}})
 """
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)})
     pid = int(starter.stdout.readline())

@@ -23,10 +23,10 @@ from inspection_kit import (
     trained,
 )
 
-from trainer_agent import far_scanning
-from trainer_agent.inspection import changed_file, stat_of, stored_weights
-from trainer_agent.layouts import missing_by_name, part_of, parts_of
-from trainer_agent.rollback import unfit
+from trainer_agent.checkpoints.inspection import changed_file, stat_of, stored_weights
+from trainer_agent.checkpoints.layouts import missing_by_name, part_of, parts_of
+from trainer_agent.checkpoints.rollback import unfit
+from trainer_agent.scanning import far
 from trainer_agent.wire.messages import CheckpointFile
 from trainer_agent.wire.vocabulary import CheckpointState
 
@@ -176,7 +176,7 @@ def test_what_is_no_file_is_not_read_whatever_the_manifest_says(copy):
 
 def test_f52_a_gigabyte_is_read_within_ten_seconds(tmp_path, monkeypatch, figure):
     """Of a core: how much of one a process at the lowest priority gets is for the machine to say."""
-    monkeypatch.setattr(far_scanning, "FAR_BYTES", 1 << 40)
+    monkeypatch.setattr(far, "FAR_BYTES", 1 << 40)
     folder = tmp_path / f"checkpoint-{STEP}"
     folder.mkdir()
     torch.save({"w": torch.randn(1 << 24)}, folder / "pytorch_model.bin")  # 64 MiB

@@ -9,10 +9,10 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, default_data_collator
 from transformers.trainer_callback import PrinterCallback
 
+from trainer_agent.checkpoints.inspection import MANIFEST
+from trainer_agent.checkpoints.told import read
+from trainer_agent.data.vocabulary import describe
 from trainer_agent.hf import guarded_train
-from trainer_agent.inspection import MANIFEST
-from trainer_agent.told import read
-from trainer_agent.vocabulary import describe
 
 torch.set_num_threads(1)
 

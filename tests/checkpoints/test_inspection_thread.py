@@ -13,13 +13,13 @@ import pytest
 import torch
 from inspection_kit import STEP, flip, of_loop
 
-from trainer_agent import vigil as vigil_module
-from trainer_agent.checkpoints import Catalogue
-from trainer_agent.inspection import MANIFEST, Save
-from trainer_agent.inspector import Inspector
-from trainer_agent.scanning import Cancelled
-from trainer_agent.told import Entry, place, read, write
-from trainer_agent.vigil import FOREIGN, GONE, UNFINISHED, Vigil
+from trainer_agent.checkpoints import vigil as vigil_module
+from trainer_agent.checkpoints.directories import Catalogue
+from trainer_agent.checkpoints.inspection import MANIFEST, Save
+from trainer_agent.checkpoints.inspector import Inspector
+from trainer_agent.checkpoints.told import Entry, place, read, write
+from trainer_agent.checkpoints.vigil import FOREIGN, GONE, UNFINISHED, Vigil
+from trainer_agent.scanning.one_pass import Cancelled
 from trainer_agent.wire import crash
 from trainer_agent.wire.messages import CheckpointSaved
 from trainer_agent.wire.vocabulary import CheckpointState

@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from trainer_agent.agreement import Agreement, Ways
-from trainer_agent.control import Control
-from trainer_agent.decisions import Act
-from trainer_agent.journal import Journal, JournalState, Overrides
+from trainer_agent.checkpoints.rollback import Offer, Refused, Target
+from trainer_agent.commands.agreement import Agreement, Ways
+from trainer_agent.commands.control import Control
+from trainer_agent.commands.decisions import Act
+from trainer_agent.commands.journal import Journal, JournalState, Overrides
 from trainer_agent.policy import Policy
 from trainer_agent.ranks import Ranks
-from trainer_agent.rollback import Offer, Refused, Target
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved, Report
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, Phase

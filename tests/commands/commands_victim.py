@@ -15,8 +15,8 @@ from pathlib import Path
 
 from training_kit import At, Book, HalfTrainer, Tape, TapedMonitor, trainer
 
-from trainer_agent import opening
 from trainer_agent.hf import guarded_train
+from trainer_agent.training import opening
 from trainer_agent.wire import codec, crash
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply, Report, RunEnded, SegmentStarted

@@ -8,7 +8,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from trainer_agent.inspection import stored_weights, weights_digest
+from trainer_agent.checkpoints.inspection import stored_weights, weights_digest
 
 HERE = Path(__file__).parent
 ROLLBACK = (

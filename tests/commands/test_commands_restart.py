@@ -7,11 +7,11 @@ import pytest
 from commands_kit import DONE, At, Book, at_end, ordered, said, trainer, until
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent.data_plan import Cut, DataPlan, to_text
-from trainer_agent.going_on import NothingFit
+from trainer_agent.checkpoints.inspection import MANIFEST
+from trainer_agent.commands.going_on import NothingFit
+from trainer_agent.commands.journal import Begun, Ended, Intent, Journal, Result
+from trainer_agent.data.plan import Cut, DataPlan, to_text
 from trainer_agent.hf import LossGuardCallback, guarded_train
-from trainer_agent.inspection import MANIFEST
-from trainer_agent.journal import Begun, Ended, Intent, Journal, Result
 from trainer_agent.wire import codec
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply, Report, Verdict

@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainer_agent.decisions import LEAVES, Act, Standing, decide
-from trainer_agent.guard import Death, DeathCause
-from trainer_agent.journal import Overrides
+from trainer_agent.commands.decisions import LEAVES, Act, Standing, decide
+from trainer_agent.commands.journal import Overrides
+from trainer_agent.measuring.guard import Death, DeathCause
 from trainer_agent.policy import Policy
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.vocabulary import CommandKind

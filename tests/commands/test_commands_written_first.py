@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer_agent.control import Control
-from trainer_agent.journal import Journal, JournalState, Overrides
+from trainer_agent.checkpoints.rollback import Refused, Target
+from trainer_agent.commands.control import Control
+from trainer_agent.commands.journal import Journal, JournalState, Overrides
 from trainer_agent.policy import Policy
-from trainer_agent.rollback import Refused, Target
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Record, Report
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, Phase

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from trainer_agent import journal
-from trainer_agent.going_on import Candidate, NothingFit, choose
-from trainer_agent.journal import Begun, Ended, Intent, Journal, JournalState, Opened, Overrides, Point, Result
+from trainer_agent.commands import journal
+from trainer_agent.commands.going_on import Candidate, NothingFit, choose
+from trainer_agent.commands.journal import Begun, Ended, Intent, Journal, JournalState, Opened, Overrides, Point, Result
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from trainer_agent.overrides import RateFactor
+from trainer_agent.commands.overrides import RateFactor
 
 
 class Child(torch.optim.SGD):

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from safetensors.torch import load_file
 from tiny_training import digest
 
-from trainer_agent.inspection import stored_weights, weights_digest
+from trainer_agent.checkpoints.inspection import stored_weights, weights_digest
 
 LINE = "figure[data-series='{}'] .scatterlayer path.js-line"
 DATA = """(series) => document.querySelector(`figure[data-series='${series}'] .plot-area`).data

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-from trainer_agent import lasting
 from trainer_agent.config import Config
+from trainer_agent.guest import lasting
 from trainer_agent.identity import Identity
 from trainer_agent.monitor import Monitor, new_incarnation
 from trainer_agent.wire.messages import RunStart, SegmentStarted

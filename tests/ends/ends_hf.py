@@ -16,9 +16,9 @@ from training_kit import At, Rows, trainer
 from transformers import TrainerCallback
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
-from trainer_agent import sender
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.policy import Policy
+from trainer_agent.sending import sender
 
 get_checkpoint_conversion_mapping("gpt2")  # which a process does at its first save, and which takes longer than these trainings
 Leaving = Callable[[], None]

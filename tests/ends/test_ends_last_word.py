@@ -9,14 +9,14 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "agent"))
 from transport_server import ScriptedServer
 
-from trainer_agent import backlog
-from trainer_agent.backlog import Leftover, note_left
 from trainer_agent.config import Config
-from trainer_agent.delivery import Stage
-from trainer_agent.entries import Points
-from trainer_agent.spool import Spool
-from trainer_agent.transport import HttpTransport
-from trainer_agent.voice import Voice
+from trainer_agent.guest.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
+from trainer_agent.sending import backlog
+from trainer_agent.sending.backlog import Leftover, note_left
+from trainer_agent.sending.delivery import Stage
+from trainer_agent.sending.transport import HttpTransport
 from trainer_agent.wire.messages import Dropped, Numbered, RunEnded, RunStart
 from trainer_agent.wire.vocabulary import EndReason
 

@@ -16,9 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 from training_kit import Rows, Tape, TapedMonitor
 
-from trainer_agent import opening
 from trainer_agent.hf import guarded_train
 from trainer_agent.loop import watch
+from trainer_agent.training import opening
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

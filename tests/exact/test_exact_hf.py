@@ -17,7 +17,7 @@ from training_kit import Tape, tape
 from transformers import TrainerState
 
 from trainer_agent.hf import guarded_train
-from trainer_agent.hf_ahead import FetchedAhead
+from trainer_agent.hf.ahead import FetchedAhead
 from trainer_agent.wire.vocabulary import CommandState
 
 

@@ -12,10 +12,10 @@ import torch
 from exact_kit import LEFT, STEPS, TARGET, ByHand, Track, differences
 from loops_kit import Tape, tape
 
-from trainer_agent import loop_rng
+from trainer_agent.data import randomness
 from trainer_agent.loop import watch
-from trainer_agent.loop_batches import Batches
-from trainer_agent.loop_state import State
+from trainer_agent.loop.batches import Batches
+from trainer_agent.loop.state import State
 from trainer_agent.wire.vocabulary import CommandState
 
 
@@ -59,14 +59,14 @@ def without_load(name: str) -> Callable[[Any, ByHand], None]:
 def without_generator(get: Callable[[], Any], put: Callable[[Any], None]) -> Callable[[Any, ByHand], None]:
     def forget(monkeypatch: Any, training: ByHand) -> None:
         del training
-        original = loop_rng.restore
+        original = randomness.restore
 
         def restore(state: dict[str, Any]) -> None:
             kept = get()
             original(state)
             put(kept)
 
-        monkeypatch.setattr(loop_rng, "restore", restore)
+        monkeypatch.setattr(randomness, "restore", restore)
 
     return forget
 

@@ -22,9 +22,9 @@ sys.path += [str(Path(__file__).parents[1] / name) for name in ("agent", "exclud
 from exclude_kit import SETTING, At, Papers, Quick, excluding
 from training_kit import Tape, TapedMonitor, trainer, weights
 
-from trainer_agent import opening
 from trainer_agent.hf import guarded_train
 from trainer_agent.loop import watch
+from trainer_agent.training import opening
 from trainer_agent.wire.vocabulary import DataMode
 
 TARGET, LEFT, LAST = 2, 5, 6

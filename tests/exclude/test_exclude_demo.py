@@ -17,7 +17,7 @@ import gpt2_fp16 as demo
 from training_kit import until
 from transformers import TrainerCallback
 
-from trainer_agent.inspection import MANIFEST
+from trainer_agent.checkpoints.inspection import MANIFEST
 from trainer_agent.policy import Policy
 from trainer_agent.wire.vocabulary import CommandState, DataMode
 

@@ -7,10 +7,10 @@ import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, skip_first_batches
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from trainer_agent import planned
-from trainer_agent.carried import Unweighted
-from trainer_agent.data_plan import CannotSkip, Cut, DataPlan, Exclusion
-from trainer_agent.exclusion import ranges_of
+from trainer_agent.data import planned
+from trainer_agent.data.carried import Unweighted
+from trainer_agent.data.exclusion import ranges_of
+from trainer_agent.data.plan import CannotSkip, Cut, DataPlan, Exclusion
 
 NOTHING = Exclusion(0, 0, ((10_000, 10_000),))
 """So the plan applies, and changes nothing."""

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 sys.path.append(str(Path(__file__).parents[1] / "loops"))
 from loops_kit import BATCH, ROWS, Training, rows, tape
 
-from trainer_agent import carried, weightless
+from trainer_agent.data import carried, weightless
 from trainer_agent.wire.vocabulary import CommandState, DataMode
 
 SPREAD = (3, 8, 11, 12, 19, 25, 26, 31)
@@ -189,9 +189,9 @@ def test_the_check_of_the_random_state_of_a_stand_in_can_fail(taped, tmp_path, m
 
 def forgetful(end):
     def without_random_state(self):
-        now = weightless.loop_rng.capture()
+        now = weightless.randomness.capture()
         end(self)
-        weightless.loop_rng.restore(now)
+        weightless.randomness.restore(now)
 
     return without_random_state
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_agent.carried import Unweighted
-from trainer_agent.data_plan import CannotSkip, Cut, DataPlan, Exclusion, from_text, to_text
-from trainer_agent.exclusion import filled, ranges_of, samples_in, weighs, without
-from trainer_agent.leaving_out import changes_for, named_samples
+from trainer_agent.data.carried import Unweighted
+from trainer_agent.data.exclusion import filled, ranges_of, samples_in, weighs, without
+from trainer_agent.data.leaving_out import changes_for, named_samples
+from trainer_agent.data.plan import CannotSkip, Cut, DataPlan, Exclusion, from_text, to_text
 from trainer_agent.wire.commands import RollbackPayload
 from trainer_agent.wire.vocabulary import DataMode
 

@@ -21,8 +21,8 @@ from exclude_kit import (
 from exclude_reference import Reference
 from torch.utils.data import DataLoader, IterableDataset
 
-from trainer_agent import hf_data
-from trainer_agent.data_plan import DataPlan, Exclusion
+from trainer_agent.data.plan import DataPlan, Exclusion
+from trainer_agent.hf import data as hf_data
 from trainer_agent.wire.vocabulary import CommandState, DataMode
 
 WHOLE = range(20, 28)  # two whole batches of four, where the order is that of the data

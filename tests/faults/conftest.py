@@ -22,8 +22,8 @@ def fault_server(tmp_path_factory):
 @pytest.fixture
 def quick(monkeypatch):
     """Backoff in hundredths of a second, so that a fault is over soon."""
-    monkeypatch.setattr("trainer_agent.backoff.FIRST_SECONDS", 0.01)
-    monkeypatch.setattr("trainer_agent.backoff.LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr("trainer_agent.sending.backoff.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("trainer_agent.sending.backoff.LONGEST_SECONDS", 0.2)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 import forked
 
 from trainer_agent.config import Config
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.voice import Voice
 from trainer_agent.wire.messages import RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import SegmentCause
 

@@ -14,14 +14,14 @@ from faults_kit import ROOT, differences, value_at, wait
 from figures import patience
 from transport_server import CUT, TAKE_AND_CUT, ScriptedServer, problem
 
-from trainer_agent import backoff, link
 from trainer_agent.config import Config, save_login
-from trainer_agent.delivery import AT_ONCE, Delivery, Stage
-from trainer_agent.entries import Points
+from trainer_agent.guest.voice import Voice
 from trainer_agent.monitor import Monitor, new_incarnation
-from trainer_agent.spool import Spool
-from trainer_agent.transport import Answer, HttpTransport, Meaning
-from trainer_agent.voice import Voice
+from trainer_agent.recording.entries import Points
+from trainer_agent.recording.spool import Spool
+from trainer_agent.sending import backoff, link
+from trainer_agent.sending.delivery import AT_ONCE, Delivery, Stage
+from trainer_agent.sending.transport import Answer, HttpTransport, Meaning
 from trainer_agent.wire import codec
 from trainer_agent.wire.messages import Batch, Column, Dropped, Numbered, Reply, RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import EndReason, SegmentCause
@@ -225,7 +225,7 @@ def test_f10_a_token_that_is_revoked_in_mid_run_is_said_seldom_and_tried_seldom(
 
 def test_f10_a_new_login_is_found_without_a_restart(watched, tmp_path, monkeypatch, figure):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("trainer_agent.backoff.CRAWL_SECONDS", 0.5)
+    monkeypatch.setattr("trainer_agent.sending.backoff.CRAWL_SECONDS", 0.5)
     accepted = "first"
 
     def script(asked):

@@ -14,7 +14,7 @@ import pytest
 from fault_proxy import FaultProxy
 from faults_kit import began, new_monitor
 
-from trainer_agent import link
+from trainer_agent.sending import link
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import CommandKind, EndReason
 

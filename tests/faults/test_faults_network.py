@@ -11,9 +11,9 @@ from fault_proxy import FaultProxy, Harm
 from faults_kit import began, differences, new_monitor, value_at, wait, whole
 from figures import patience
 
-from trainer_agent import sender, transport
 from trainer_agent.config import Config
-from trainer_agent.transport import HttpTransport, Meaning
+from trainer_agent.sending import sender, transport
+from trainer_agent.sending.transport import HttpTransport, Meaning
 from trainer_agent.wire.messages import RunStart
 from trainer_agent.wire.vocabulary import EndReason
 

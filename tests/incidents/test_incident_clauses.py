@@ -17,7 +17,7 @@ from server.domain.webhooks import SENT_AS
 from server.domain.wording import LANGUAGES, clauses, event_words
 from server.domain.wording.clauses import CLAUSES, clause, in_chinese
 from server.domain.wording.words import PLACE, places
-from trainer_agent.guard import GuardState, StepFacts, sick_because, step
+from trainer_agent.measuring.guard import GuardState, StepFacts, sick_because, step
 from trainer_agent.wire.messages import CheckpointSaved
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, EndReason
 

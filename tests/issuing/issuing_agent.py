@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from server.services import ingest, runs
-from trainer_agent import inbox
+from trainer_agent.sending import inbox
 from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import (
     Batch,

@@ -16,7 +16,7 @@ from kill_history import Stored, Verdict, judge
 from kill_kit import Forks, Server, closed_port, lives_of, reached, steps_of, wait_until
 from kill_victims import SERIES, known
 
-from trainer_agent.salvage import scan
+from trainer_agent.recording.salvage import scan
 from trainer_agent.wire.crash import LABELS
 
 KILLED = -signal.SIGKILL

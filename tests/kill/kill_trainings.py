@@ -23,9 +23,12 @@ from loops_kit import Training as ByHand
 from loops_kit import loader
 from training_kit import At, Book, HalfTrainer, Rows, trainer
 
-from trainer_agent import hf_saving, inbox, journal, opening, retention, saves
-from trainer_agent.hf import guarded_train
+from trainer_agent.checkpoints import retention, saves
+from trainer_agent.commands import journal
+from trainer_agent.hf import guarded_train, saving
 from trainer_agent.monitor import Monitor
+from trainer_agent.sending import inbox
+from trainer_agent.training import opening
 from trainer_agent.wire import codec, crash
 from trainer_agent.wire.commands import Command
 from trainer_agent.wire.messages import Reply, Report, RunEnded, SegmentStarted
@@ -199,7 +202,7 @@ def manifest_first() -> None:
 
 def rotation_unguarded() -> None:
     """The Trainer keeps its limit, and rotates as it always did."""
-    hf_saving.Limit.take = lambda *_: None  # type: ignore[method-assign]
+    saving.Limit.take = lambda *_: None  # type: ignore[method-assign]
 
 
 def full_disk_once() -> None:

@@ -21,10 +21,11 @@ import time
 import traceback
 from pathlib import Path
 
-from trainer_agent import cli, salvage, spool, writer
+from trainer_agent import cli
 from trainer_agent.config import Config
 from trainer_agent.identity import Identity
 from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.recording import salvage, spool, writer
 from trainer_agent.wire import crash
 from trainer_agent.wire.messages import RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import EndReason, SegmentCause

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx2
 from kill_kit import Forks, reached
 
-from trainer_agent.checkpoints import read_manifest
-from trainer_agent.inspection import changed_file
-from trainer_agent.rollback import unfit
+from trainer_agent.checkpoints.directories import read_manifest
+from trainer_agent.checkpoints.inspection import changed_file
+from trainer_agent.checkpoints.rollback import unfit
 from trainer_agent.wire.crash import LABELS
 
 GROUPS = ("save.", "manifest.", "rotate.", "journal.", "rollback.", "stop.", "batch.", "request.", "ack.")

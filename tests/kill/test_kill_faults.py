@@ -6,7 +6,7 @@ from kill_kit import Forks, Server, lives_of, steps_of, wait_until
 from kill_sweep import ENDLESS, kill_server_at
 from kill_victims import SERIES, known
 
-from trainer_agent.salvage import scan
+from trainer_agent.recording.salvage import scan
 
 
 def kill_often(trainers: Forks, server: Server, folder, label: str, fault: str) -> list[Verdict]:

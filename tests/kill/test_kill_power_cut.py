@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer_agent import spool as spool_module
-from trainer_agent.entries import Points, last_seq
-from trainer_agent.spool import Spool
-from trainer_agent.syncer import Syncer
+from trainer_agent.recording import spool as spool_module
+from trainer_agent.recording.entries import Points, last_seq
+from trainer_agent.recording.spool import Spool
+from trainer_agent.recording.syncer import Syncer
 from trainer_agent.wire.messages import Dropped, Numbered, RunStart
 
 START = RunStart("run", "inc", "p", "n")

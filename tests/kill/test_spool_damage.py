@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainer_agent.entries import MAGIC, Points, frame, last_seq
-from trainer_agent.salvage import Damage, scan
-from trainer_agent.segments import leftovers
-from trainer_agent.spool import Spool
+from trainer_agent.recording.entries import MAGIC, Points, frame, last_seq
+from trainer_agent.recording.salvage import Damage, scan
+from trainer_agent.recording.segments import leftovers
+from trainer_agent.recording.spool import Spool
 from trainer_agent.wire.messages import Dropped, Numbered, Report, RunStart
 from trainer_agent.wire.vocabulary import CommandState
 
@@ -131,7 +131,7 @@ def test_one_damaged_frame_is_one_drop_of_its_number_and_its_bytes_are_kept(tmp_
 
 
 def test_damage_in_a_file_that_is_being_thinned_is_kept_and_counted_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer_agent.spool.HOT_ENTRIES", 4)
+    monkeypatch.setattr("trainer_agent.recording.spool.HOT_ENTRIES", 4)
     spool = Spool(tmp_path / "inc", START, max_bytes=1500, segment_bytes=700)
     for seq in range(1, 31):
         spool.write([entry(seq)])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_agent.resume_check import Resumed, check
+from trainer_agent.ledger.resume_check import Resumed, check
 from trainer_agent.wire.messages import MAX_BATCH_BYTES
 from trainer_agent.wire.samples import (
     HIGHEST_SAMPLE,

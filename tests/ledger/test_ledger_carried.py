@@ -11,9 +11,9 @@ from accelerate.utils import send_to_device
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 from transformers import BatchEncoding
 
-from trainer_agent import samples
-from trainer_agent.carried import LONGEST_DOCUMENT_ID, Carried, document_id
-from trainer_agent.samples import Ids, Taking, Unweighted, documents_of, install, take, uninstall
+from trainer_agent.data import samples
+from trainer_agent.data.carried import LONGEST_DOCUMENT_ID, Carried, document_id
+from trainer_agent.data.samples import Ids, Taking, Unweighted, documents_of, install, take, uninstall
 
 COUNT, BATCH = 23, 4
 

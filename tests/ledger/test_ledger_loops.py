@@ -9,10 +9,10 @@ import torch
 import training_kit as kit
 from torch.utils.data import DataLoader
 
-from trainer_agent.carried import Ids
-from trainer_agent.ledger import Ledger
-from trainer_agent.ledger_files import readers
-from trainer_agent.samples import Taking, install
+from trainer_agent.data.carried import Ids
+from trainer_agent.data.samples import Taking, install
+from trainer_agent.ledger.files import readers
+from trainer_agent.ledger.ledger import Ledger
 from trainer_agent.wire import series
 from trainer_agent.wire.messages import StepSamples
 from trainer_agent.wire.vocabulary import CommandState, DataMode

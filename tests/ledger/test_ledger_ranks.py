@@ -8,7 +8,7 @@ from pathlib import Path
 
 import forked
 
-from trainer_agent.ledger_files import readers
+from trainer_agent.ledger.files import readers
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 import training_kit as kit
 
 from trainer_agent.hf import guarded_train
-from trainer_agent.resume_check import Resumed, check
+from trainer_agent.ledger.resume_check import Resumed, check
 from trainer_agent.wire.messages import ResumeChecked
 from trainer_agent.wire.samples import StepRow
 from trainer_agent.wire.vocabulary import DataMode

@@ -9,7 +9,7 @@ from torch.utils.data import Sampler
 
 from trainer_agent.cli import main
 from trainer_agent.hf import guarded_train
-from trainer_agent.ledger_files import readers
+from trainer_agent.ledger.files import readers
 from trainer_agent.wire.messages import StepSamples
 from trainer_agent.wire.samples import decode, from_text
 from trainer_agent.wire.vocabulary import DataMode
@@ -186,7 +186,7 @@ def test_after_a_rollback_and_a_restart_each_segment_has_its_own_and_the_effecti
 
 
 def test_the_command_line_names_the_segment_in_which_a_step_was_left_behind(tmp_path, capsys):
-    from trainer_agent.ledger_files import LedgerWriter, folder_of
+    from trainer_agent.ledger.files import LedgerWriter, folder_of
     from trainer_agent.wire.messages import SegmentStarted
     from trainer_agent.wire.samples import StepRow, blocks, encode
     from trainer_agent.wire.vocabulary import SegmentCause
@@ -208,7 +208,7 @@ def book_of_7(first, folder):
 
 
 def test_a_full_ledger_loses_its_oldest_files_and_says_what_is_left(tmp_path):
-    from trainer_agent.ledger_files import LedgerReader, LedgerWriter, folder_of
+    from trainer_agent.ledger.files import LedgerReader, LedgerWriter, folder_of
     from trainer_agent.wire.messages import SegmentStarted
     from trainer_agent.wire.samples import StepRow, encode
     from trainer_agent.wire.vocabulary import SegmentCause
@@ -227,7 +227,7 @@ def test_a_full_ledger_loses_its_oldest_files_and_says_what_is_left(tmp_path):
 
 
 def test_a_torn_end_is_passed_over_and_the_next_process_goes_on(tmp_path):
-    from trainer_agent.ledger_files import LedgerReader, LedgerWriter, folder_of
+    from trainer_agent.ledger.files import LedgerReader, LedgerWriter, folder_of
     from trainer_agent.wire.messages import SegmentStarted
     from trainer_agent.wire.samples import StepRow, encode
     from trainer_agent.wire.vocabulary import SegmentCause
@@ -251,7 +251,7 @@ def test_a_torn_end_is_passed_over_and_the_next_process_goes_on(tmp_path):
 
 
 def test_samples_make_room_in_a_full_spool_as_points_do_and_all_else_stays():
-    from trainer_agent.segments import _thinned
+    from trainer_agent.recording.segments import _thinned
     from trainer_agent.wire.messages import Dropped, Numbered, SaveFailed
 
     told = [Numbered(1, SaveFailed(1, 0.0, "x")), *(Numbered(n, StepSamples(1, n, n, 0.0, "")) for n in (2, 3))]

@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from trainer_agent import sender
 from trainer_agent.config import Config
 from trainer_agent.monitor import Monitor, new_incarnation
+from trainer_agent.sending import sender
 from trainer_agent.wire.messages import RunStart, SegmentStarted
 from trainer_agent.wire.vocabulary import EndReason, Phase, SegmentCause
 

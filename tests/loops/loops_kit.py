@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 sys.path.append(str(Path(__file__).parents[1] / "agent"))
 from training_kit import Tape, TapedMonitor, until
 
-from trainer_agent import opening
 from trainer_agent.loop import Run, watch
+from trainer_agent.training import opening
 
 __all__ = ["Tape", "Training", "loader", "tape", "until"]
 

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from trainer_agent import opening
 from trainer_agent.loop import watch
 from trainer_agent.monitor import Monitor
+from trainer_agent.training import opening
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import Reply, Report
 from trainer_agent.wire.vocabulary import CommandKind

@@ -10,11 +10,11 @@ from accelerate_kit import ACCUMULATION, Accelerated
 from loops_kit import BATCH, ROWS, Tape, Training, loader, tape
 from torch.utils.data import DataLoader
 
-from trainer_agent.data_plan import DataPlan
+from trainer_agent.data.plan import DataPlan
 from trainer_agent.loop import HalfLoaded
-from trainer_agent.loop_accelerate import AcceleratedState
-from trainer_agent.loop_batches import Batches
-from trainer_agent.loop_state import CannotLoad
+from trainer_agent.loop.accelerate import AcceleratedState
+from trainer_agent.loop.batches import Batches
+from trainer_agent.loop.state import CannotLoad
 from trainer_agent.wire.vocabulary import CheckpointState, CommandState, DataMode
 
 BATCHES = ROWS // BATCH

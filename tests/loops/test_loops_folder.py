@@ -9,8 +9,8 @@ import pytest
 import torch
 from loops_kit import Tape, Training, loader, tape, until
 
-from trainer_agent.inspection import MANIFEST
-from trainer_agent.loop_folder import Folder
+from trainer_agent.checkpoints.inspection import MANIFEST
+from trainer_agent.loop.folder import Folder
 from trainer_agent.wire.vocabulary import CheckpointState, CommandState, DataMode, SegmentCause
 
 

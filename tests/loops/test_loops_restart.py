@@ -12,9 +12,9 @@ import pytest
 import torch
 from loops_kit import Tape, Training, loader, tape, until
 
-from trainer_agent import loop_open
-from trainer_agent.inspection import MANIFEST
-from trainer_agent.loop_jumps import Jumps
+from trainer_agent.checkpoints.inspection import MANIFEST
+from trainer_agent.loop import beginning
+from trainer_agent.loop.jumps import Jumps
 from trainer_agent.ranks import Apart, Ranks
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState, SegmentCause
@@ -132,7 +132,7 @@ def test_what_goes_wrong_with_lossguard_at_the_start_leaves_a_new_training_unwat
         raise error
 
     straight = Training().draws(range(4))
-    monkeypatch.setattr(loop_open, "meet", fail)
+    monkeypatch.setattr(beginning, "meet", fail)
     for name in ("first", "second"):  # of one process
         training = Training()
         with training.watch(tmp_path / name, save_every=2) as run:
@@ -151,7 +151,7 @@ def test_a_training_that_resumes_never_begins_anew_instead(taped, tmp_path, monk
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(loop_open, "where_to_go_on", fail)
+    monkeypatch.setattr(beginning, "where_to_go_on", fail)
     with pytest.raises(ValueError, match="resume: "):
         Training().watch(tmp_path, resume=True)
 
@@ -178,7 +178,7 @@ def test_what_is_wrong_in_the_folder_is_raised_on_every_rank(taped, tmp_path, mo
     """Rank 0 looks into the folder; the others are told, and do not wait for it in vain."""
     monkeypatch.setattr(Ranks, "gather", lambda self, value: [b"it holds checkpoints", b""])
     with pytest.raises(ValueError, match="rank 0: it holds checkpoints"):
-        loop_open._raise_on_all(Ranks(1, 2, group=object()), "")
+        beginning._raise_on_all(Ranks(1, 2, group=object()), "")
 
 
 # --- checkpoints of the script's own

@@ -2,7 +2,7 @@ import pytest
 import torch
 from loops_kit import BATCH, ROWS, Tape, Training, loader, tape
 
-from trainer_agent.inspection import stored_weights, weights_digest
+from trainer_agent.checkpoints.inspection import stored_weights, weights_digest
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import CommandState, DataMode, EndReason, Phase, SegmentCause
 

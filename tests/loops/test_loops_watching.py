@@ -14,7 +14,7 @@ from torch import nn
 
 from trainer_agent.loop import HalfLoaded, watch
 from trainer_agent.policy import Policy
-from trainer_agent.session import Session
+from trainer_agent.training.session import Session
 from trainer_agent.wire import series
 from trainer_agent.wire.vocabulary import CommandKind, CommandState, EndReason, Phase
 
@@ -227,7 +227,7 @@ def test_a_loop_left_by_break_tells_its_last_step(taped, tmp_path):
 
 SCRIPT = """
     import json, sys, torch
-    from trainer_agent import opening
+    from trainer_agent.training import opening
     from trainer_agent.loop import HalfLoaded, watch
     from trainer_agent.monitor import Monitor
 

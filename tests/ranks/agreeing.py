@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from trainer_agent.agreement import Agreement, Ways
-from trainer_agent.control import Control
-from trainer_agent.guard import Death, DeathCause
+from trainer_agent.checkpoints.rollback import Offer, Refused, Target
+from trainer_agent.commands.agreement import Agreement, Ways
+from trainer_agent.commands.control import Control
+from trainer_agent.measuring.guard import Death, DeathCause
 from trainer_agent.policy import Policy
 from trainer_agent.ranks import Ranks
-from trainer_agent.rollback import Offer, Refused, Target
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved, Report
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind

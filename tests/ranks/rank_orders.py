@@ -29,10 +29,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from trainer_agent import opening
 from trainer_agent.hf import guarded_train
 from trainer_agent.loop import watch
 from trainer_agent.monitor import Monitor
+from trainer_agent.training import opening
 from trainer_agent.wire.commands import Command, RollbackPayload
 from trainer_agent.wire.messages import CheckpointSaved, Reply, Report
 from trainer_agent.wire.vocabulary import CheckpointState, CommandKind, CommandState

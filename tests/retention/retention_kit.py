@@ -16,8 +16,8 @@ from loops_kit import tape as loop_tape  # noqa: E402, F401
 from training_kit import At, Book, HalfTrainer, Rows, Tape, tape, trainer, until  # noqa: E402, F401
 from transformers import TrainerCallback  # noqa: E402
 
-from trainer_agent.checkpoints import read_manifest  # noqa: E402
-from trainer_agent.inspection import MANIFEST  # noqa: E402
+from trainer_agent.checkpoints.directories import read_manifest  # noqa: E402
+from trainer_agent.checkpoints.inspection import MANIFEST  # noqa: E402
 
 
 def names(folder: Path) -> set[str]:

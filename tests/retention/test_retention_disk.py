@@ -14,8 +14,8 @@ import torch
 from retention_kit import At, Book, Inspected, Rows, Training, checkpoints, loop_tape, names, small_disk, tape, trainer
 from transformers import Trainer, TrainerCallback
 
-from trainer_agent import disk_space
-from trainer_agent.disk_space import disk_fault, lacks_room
+from trainer_agent.checkpoints import disk_space
+from trainer_agent.checkpoints.disk_space import disk_fault, lacks_room
 from trainer_agent.hf import LossGuardCallback, guarded_train
 from trainer_agent.wire.messages import SaveFailed
 from trainer_agent.wire.vocabulary import CheckpointState, CommandState
@@ -221,7 +221,7 @@ def test_a_limit_on_the_size_of_files_is_asked_too():
     code = """
         import resource
         from pathlib import Path
-        from trainer_agent.disk_space import lacks_room
+        from trainer_agent.checkpoints.disk_space import lacks_room
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         assert not lacks_room(Path("."), 1, 1000)
         print(lacks_room(Path("."), 1, 1001))

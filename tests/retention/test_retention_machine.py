@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from trainer_agent import rotation
-from trainer_agent.checkpoints import draft_manifest
-from trainer_agent.inspection import MANIFEST, Save
-from trainer_agent.retention import UNKNOWN_LEAD, Turn
-from trainer_agent.rotation import Outlook
-from trainer_agent.saves import Saves
+from trainer_agent.checkpoints import rotation
+from trainer_agent.checkpoints.directories import draft_manifest
+from trainer_agent.checkpoints.inspection import MANIFEST, Save
+from trainer_agent.checkpoints.retention import UNKNOWN_LEAD, Turn
+from trainer_agent.checkpoints.rotation import Outlook
+from trainer_agent.checkpoints.saves import Saves
 from trainer_agent.wire.messages import CheckpointFile, CheckpointSaved, Verdict
 from trainer_agent.wire.vocabulary import CheckpointState
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from trainer_agent.retention import AT_LEAST, UNKNOWN_LEAD, Held, Turn, Worth, by_age, is_abandoned, to_remove
+from trainer_agent.checkpoints.retention import AT_LEAST, UNKNOWN_LEAD, Held, Turn, Worth, by_age, is_abandoned, to_remove
 
 MARKS = {"s": Worth.SOUND, "b": Worth.BARE, "x": Worth.BAD}
 

@@ -9,8 +9,8 @@ import torch
 from retention_kit import At, HalfTrainer, Inspected, Rows, checkpoints, content, is_of, names, tape, trainer, until
 from transformers import Trainer
 
+from trainer_agent.checkpoints.inspection import MANIFEST
 from trainer_agent.hf import LossGuardCallback, guarded_train
-from trainer_agent.inspection import MANIFEST
 from trainer_agent.policy import Policy
 from trainer_agent.wire.messages import Reply, Verdict
 from trainer_agent.wire.vocabulary import CheckpointState, DataMode

@@ -82,7 +82,7 @@ def _results(logged: dict[str, float], stored: dict[str, float], called: dict[st
 
 
 def _told(seconds: list[float]) -> dict[str, float]:
-    """Median, 99th percentile (the largest of up to 100) and largest; NaN where there are none."""
+    """Median, 99th percentile (the largest of fewer than 100) and largest; NaN where there are none."""
     inorder = sorted(seconds) or [math.nan]
     p99 = inorder[max(0, math.ceil(0.99 * len(inorder)) - 1)]
     return {"median": statistics.median(inorder), "p99": p99, "max": inorder[-1], "of": len(seconds)}
@@ -123,7 +123,7 @@ def _one_run(monitor: Monitor, seconds: float, chance: random.Random) -> tuple[i
         step += 1
         monitor.log(dict(zip(NAMES, _values(chance), strict=True)), step)
         time.sleep(STEP_SECONDS)
-    now = time.time()
+    now = time.monotonic()
     monitor.log({series.LOSS: math.nan}, step + 1)
     return step + 1, now
 
@@ -152,7 +152,7 @@ def _receiver() -> Iterator[tuple[str, dict[str, float]]]:
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            now = time.time()
+            now = time.monotonic()
             told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if told["type"] == "incident.firing":
                 called.setdefault(told["data"]["run_id"], now)
@@ -187,7 +187,7 @@ def _looking(database: Path) -> Iterator[dict[str, float]]:
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             while not over.wait(LOOK_SECONDS):
                 rows = connection.execute("SELECT run_id FROM alerts WHERE rule_id = 'loss-not-finite'").fetchall()
-                now = time.time()
+                now = time.monotonic()
                 for (run_id,) in rows:
                     stored.setdefault(run_id, now)
 

@@ -1,7 +1,7 @@
 """Builds the server and starts its parts: everything that is chosen is chosen here.
 
 settings -> database (migrated, with the default rules) -> bus <- writer's hints
-                                                        -> worker (deadlines, deliveries), backtesting -> routes
+                                                        -> worker (deadlines, deliveries, watchdog), backtesting -> routes
 """
 
 import logging

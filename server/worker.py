@@ -14,6 +14,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -35,6 +36,8 @@ from server.store.writer import StorageUnavailable, Writer
 TICK_SECONDS = 0.25
 PAUSE_SECONDS = 10.0
 """Between two rounds, this is no busy machine any more."""
+SETTLED_SECONDS = 60.0
+"""What has not failed for so long works again."""
 MOST_PER_ENDPOINT = 2
 MOST_AT_ONCE = 100
 STOP_SECONDS = 5.0
@@ -62,6 +65,18 @@ EXPECTED = (*map(_name, DUTIES), DELIVERIES, WRITING)
 """What is done between two pings of the watchdog, or none is sent."""
 
 
+class PutOff(Exception):  # noqa: N818  it is no error
+    """The thing was not done, and will be in the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failing:
+    """How a thing failed that did so lately, and when it did last, by the uptime."""
+
+    kind: type[Exception]
+    last_at: float
+
+
 class Worker:
     """Started and stopped by `app`."""
 
@@ -84,8 +99,8 @@ class Worker:
         self._lock = threading.Lock()
         self._out: dict[str, str] = {}
         """Deliveries on their way, and the endpoint of each."""
-        self._failing: dict[str, str] = {}
-        """How each thing failed that did so when it was last tried; empty where it did not."""
+        self._failing: dict[str, _Failing] = {}
+        """What fails, or did so a moment ago."""
         self._thread = threading.Thread(target=self._run, name="lossguard-worker", daemon=True)
 
     def start(self) -> None:
@@ -131,8 +146,14 @@ class Worker:
         self._awake_at = self._uptime()
 
     def _do(self, duty: Duty, connection: Connection) -> int:
-        """Do it now, or in the next round if the server was paused just before."""
-        return 0 if self._was_paused() else duty(connection, self._now())
+        """Do it now.
+
+        Raises:
+            PutOff: the server was paused just before.
+        """
+        if self._was_paused():
+            raise PutOff
+        return duty(connection, self._now())
 
     def _take_due(self, connection: Connection) -> list[Ready]:
         with self._lock:
@@ -146,21 +167,27 @@ class Worker:
         try:
             if not self._stopping:
                 act()
-                self._went(what, None)
-        except Exception as error:
-            self._went(what, error)
-
-    def _went(self, what: str, error: Exception | None) -> None:
-        """Say of a failure once that it is there, however often the thing is tried, and once that it is over."""
-        (self._watchdog.worked if error is None else self._watchdog.failed)(what)
-        with self._lock:
-            known, self._failing[what] = self._failing.get(what, ""), repr(error) if error else ""
-            again = self._failing[what] == known
-        if again:
+                self._worked(what)
+        except PutOff:
             return
-        if error is None:
+        except Exception as error:
+            self._failed(what, error)
+
+    def _worked(self, what: str) -> None:
+        self._watchdog.worked(what)
+        failing = self._failing.get(what)
+        if failing is not None and self._uptime() - failing.last_at >= SETTLED_SECONDS:
+            del self._failing[what]
             _log.warning("%s works again", what)
-        elif isinstance(error, StorageUnavailable):
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Say it once for each kind of error, however often the thing is tried: it may be four times a second for days."""
+        self._watchdog.failed(what)
+        known = self._failing.get(what)
+        self._failing[what] = _Failing(type(error), self._uptime())
+        if known is not None and known.kind is type(error):
+            return
+        if isinstance(error, StorageUnavailable):
             _log.warning("%s: %s", what, error)
         else:
             _log.error("%s failed", what, exc_info=error)

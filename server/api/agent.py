@@ -27,6 +27,7 @@ from trainer_agent.wire.messages import Batch, Heartbeat, Reply, RunStart
 from .deps import ID_PATTERN, By, Context, In, RunId
 from .door import AgentRoute, StrictRequest
 from .inflating import inflate
+from .problems import Problem
 
 router = APIRouter(prefix="/api/agent", route_class=AgentRoute, tags=["agent"])
 
@@ -61,7 +62,7 @@ async def take_batch(request: Request, context: In, caller: By) -> Response:
 
     try:
         reply = await _take(request, Batch, take, context, caller)
-    except (ServiceError, WireError, StorageUnavailable):  # what was wrong with the batch; the database speaks for itself
+    except (Problem, ServiceError, WireError, StorageUnavailable):  # the batch was wrong; the database speaks for itself
         raise
     except Exception:
         context.watchdog.failed(BATCHES)

@@ -44,7 +44,7 @@ class Snapshot:
 
 
 def keep(connection: sa.Connection, run_id: str, rank: int, place: Place) -> None:
-    """Keep where the rules of a rank stand now, which is at `place` of the newest segment.
+    """Keep where the rules of a rank stand now, at `place`: of the newest segment, or of one that the rank has not left yet.
 
     Left out are rules on a series without a point in the segment yet: they were told already that it begins, and would be again.
     """

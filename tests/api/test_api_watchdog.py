@@ -12,12 +12,12 @@ from conftest import settings
 from pydantic import ValidationError
 from served import JSON, Served, batch, begin
 
+from server import worker
 from server.outbound import watchdog
 from server.outbound.addresses import Policy
 from server.outbound.watchdog import Watchdog
 from server.services import evaluation, liveness
 from server.settings import Settings
-from server.worker import EXPECTED
 
 sys.path.append(str(Path(__file__).parents[1] / "outbound"))
 
@@ -64,6 +64,13 @@ def test_pings_come_while_the_server_does_its_work_with_and_without_batches(new_
     assert (first.line, first.body) == ("GET /hook?secret=whatever HTTP/1.1", b"")
 
 
+def in_place_of(monkeypatch, duty, act):
+    """Has the worker do `act` under the name of one of its duties."""
+    monkeypatch.setattr(act, "__name__", duty.__name__)
+    monkeypatch.setattr(act, "__module__", duty.__module__)
+    monkeypatch.setattr(worker, "DUTIES", tuple(act if each is duty else each for each in worker.DUTIES))
+
+
 def test_a_blocked_duty_keeps_the_ping_away(new_database_url, tmp_path_factory, monkeypatch):
     go_on, look = threading.Event(), liveness.look_due
 
@@ -73,29 +80,35 @@ def test_a_blocked_duty_keeps_the_ping_away(new_database_url, tmp_path_factory, 
 
     with watched(new_database_url, tmp_path_factory) as (_, receiver):
         assert comes(receiver)
-        monkeypatch.setattr("server.worker.DUTIES", (blocked,))
+        in_place_of(monkeypatch, look, blocked)
         assert stays_away(receiver)
         go_on.set()
-        monkeypatch.undo()
+        assert comes(receiver)
 
 
-def test_a_duty_that_fails_each_time_keeps_the_ping_away_until_it_works_again(new_database_url, tmp_path_factory, monkeypatch):
-    ill = threading.Event()
-    shown = watchdog.Watchdog.worked
+@pytest.mark.parametrize("error", [RuntimeError, worker.PutOff])
+def test_a_duty_that_is_not_done_keeps_the_ping_away(new_database_url, tmp_path_factory, monkeypatch, error, caplog):
+    ill, look, times = threading.Event(), liveness.look_due, []
 
-    def worked(self, what):
-        if ill.is_set() and what == "liveness.look_due":
-            self.failed(what)
-        else:
-            shown(self, what)
+    def ailing(connection, now):
+        if ill.is_set():
+            times.append(now)
+            raise error(f"at {now}")
+        return look(connection, now)
 
-    monkeypatch.setattr(watchdog.Watchdog, "worked", worked)
+    monkeypatch.setattr(worker, "SETTLED_SECONDS", 0.5)
+    in_place_of(monkeypatch, look, ailing)
     with watched(new_database_url, tmp_path_factory) as (_, receiver):
         assert comes(receiver)
         ill.set()
         assert stays_away(receiver)
+        assert len(times) > 1
         ill.clear()
         assert comes(receiver)
+        time.sleep(1.0)
+    by_worker = [record.getMessage() for record in caplog.records if record.name == "server.worker"]
+    said = [each for each in by_worker if "liveness" in each]
+    assert said == ([] if error is worker.PutOff else ["liveness.look_due failed", "liveness.look_due works again"])
 
 
 def test_batches_that_nobody_can_judge_keep_the_ping_away_until_one_is(new_database_url, tmp_path_factory, monkeypatch):
@@ -108,10 +121,17 @@ def test_batches_that_nobody_can_judge_keep_the_ping_away_until_one_is(new_datab
         with served.client("agent", **JSON) as agent:
             assert agent.post("/api/agent/batches", content=more).status_code == 500
             assert stays_away(receiver)
-            assert agent.post("/api/agent/batches", content=b"no batch").status_code == 422, "which is nobody's fault here"
-            assert stays_away(receiver)
             monkeypatch.setattr(evaluation, "judge_points", judge)
             assert agent.post("/api/agent/batches", content=more).status_code == 200
+        assert comes(receiver)
+
+
+def test_a_batch_that_is_wrong_or_breaks_off_is_no_fault_of_the_server(new_database_url, tmp_path_factory):
+    with watched(new_database_url, tmp_path_factory) as (served, receiver):
+        with served.client("agent", **JSON) as agent:
+            assert agent.post("/api/agent/batches", content=b"no batch").status_code == 422
+            text = {"Content-Type": "text/plain"}
+            assert agent.post("/api/agent/batches", content=b"no batch", headers=text).status_code == 415
         assert comes(receiver)
 
 
@@ -210,7 +230,7 @@ def test_it_is_said_once_that_there_are_no_pings_and_never_where_they_would_go(m
 
 
 def test_without_an_address_there_is_nothing_to_do():
-    assert not Watchdog(None, EXPECTED, Policy).is_due(1e9)
+    assert not Watchdog(None, worker.EXPECTED, Policy).is_due(1e9)
     assert Settings(watchdog_url="").watchdog_url is None
 
 
@@ -220,4 +240,4 @@ def test_an_address_that_is_none_is_refused_at_the_start():
 
 
 def test_each_duty_has_a_name_of_its_own():
-    assert len(set(EXPECTED)) == len(EXPECTED)
+    assert len(set(worker.EXPECTED)) == len(worker.EXPECTED)

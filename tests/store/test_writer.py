@@ -172,6 +172,21 @@ def test_closing_commits_what_waits_and_then_refuses(database, now):
     assert names(database) == ["waiting"]
 
 
+def test_who_enqueues_waits_for_nothing_and_hears_of_everything_by_the_future(database, now):
+    def fails(connection):
+        raise ValueError("this one")
+
+    writer = Writer(database.write_engine, queue_length=2)
+    with Held(writer):
+        fine, broken, refused = writer.enqueue(lambda _: 7), writer.enqueue(fails), writer.enqueue(lambda _: 8)
+        assert not fine.done()
+        assert isinstance(refused.exception(WAIT), WriterBusy)
+    assert fine.result(WAIT) == 7
+    assert isinstance(broken.exception(WAIT), ValueError)
+    writer.close()
+    assert isinstance(writer.enqueue(lambda _: 9).exception(WAIT), WriterClosed)
+
+
 def test_a_unit_that_waits_for_another_is_told_instead_of_hanging(database):
     with pytest.raises(RuntimeError, match="must not wait for another"):
         database.writer.submit(lambda c: database.writer.submit(lambda _: None))

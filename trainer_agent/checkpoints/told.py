@@ -1,10 +1,10 @@
 """Which checkpoints of a run the server was told of, and what is known of their files: `.lossguard/checkpoints.json`.
 
 A checkpoint that vanishes, or changes, while no process runs is found by the next one only because it stands here. Written before
-the server is told, so that nothing is told and not known; replaced whole. It holds what a manifest, which is never rewritten,
-cannot: that its files are no longer what it says. Those that are gone stay here for a while, and each process tells it again:
-what the one before had to say may not have come to the disk when this had. A file that cannot be read is an empty list, and one
-of another run, too.
+the server is told, so that nothing is told and not known; that one is gone is written after it. Replaced whole. It holds what a
+manifest, which is never rewritten, cannot: that its files are no longer what it says. Those that are gone stay here for a while,
+and each process tells it again: what the one before had to say may not have come to the disk when this had. A file that cannot
+be read is an empty list, and one of another run, too.
 """
 
 import json
@@ -20,6 +20,7 @@ from trainer_agent.wire.vocabulary import CheckpointState
 
 FILE_NAME = "checkpoints.json"
 MOST_GONE = 64
+"""Of those that are gone, the newest: far more than a process removes between two words that come to the disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,11 +230,11 @@ class Control:
         what the server calls failed must not be done after all.
         """
         said = Report(command_id, state, time.time(), step, reason, checkpoint_id, weights_sha256)
-        is_final = overrides is not None or state in _IN_VAIN
-        if is_final:
+        is_written_first = overrides is not None or state in _IN_VAIN
+        if is_written_first:
             self._end(said, overrides)
         self._monitor.record(said)
-        if not is_final:
+        if not is_written_first:
             self._end(said)
 
     def _end(self, said: Report, overrides: Overrides | None = None) -> None:

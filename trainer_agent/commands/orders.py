@@ -89,7 +89,7 @@ class Orders:
             return Decision(
                 Act.STOP, "stopped before its first step: the stop was begun by the process before", command=intent.command
             )
-        with suppress(OSError):  # nothing was trained on the changed data
+        with suppress(OSError):  # this process goes on without the change; only a later one would have it back
             self._way.abandon(intent)
         if self._ranks.leads:
             self._control.answer(intent.command.command_id, CommandState.FAILED, intent.step, why_not(intent, goes_on))

@@ -183,14 +183,16 @@ class DataPlan:
         self.changes = (*self.changes, *changes)
 
     def take_back(self, *changes: Change) -> None:
-        """Forgets changes that were added last.
+        """Forgets changes that were added last, in memory in any case: the other ranks forget them, too.
 
         Raises:
-            OSError
+            OSError: a later process will know them.
         """
-        if changes and self.changes[-len(changes) :] == changes:
-            self._write(self.changes[: -len(changes)])
-        self.forget(*changes)
+        try:
+            if changes and self.changes[-len(changes) :] == changes:
+                self._write(self.changes[: -len(changes)])
+        finally:
+            self.forget(*changes)
 
     def forget(self, *changes: Change) -> None:
         """Forgets changes that were followed last."""

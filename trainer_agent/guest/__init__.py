@@ -1,4 +1,4 @@
 """Manners in a process that belongs to a script: little is said, no error of ours gets out, no trace is left, files stay whole.
 
-Refuses to know runs and servers, and torch.
+Begin with `harmless`. Refuses to know runs and servers, and torch.
 """

@@ -1,7 +1,4 @@
-"""LossGuard in the Trainer of transformers.
-
-    from trainer_agent.hf import guarded_train
-    guarded_train(trainer)                      # in place of trainer.train()
+"""A Trainer's whole training under watch, rollbacks and all: `guarded_train`.
 
     trainer.train() -> stopped for a rollback -> trainer.train(resume_from_checkpoint=target) -> ... -> the last TrainOutput
 

@@ -1,6 +1,4 @@
-"""LossGuard in a training loop that is written by hand, with accelerate or without.
-
-    from trainer_agent.loop import watch
+"""A training loop under watch: `watch`, and the `Run` that its block gets.
 
     with watch(model, optimizer, scaler=scaler, output_dir="out", save_every=500) as run:
         for step in run.steps(max_steps):           # or: for batch in run.batches(loader, epochs=3)

@@ -1,4 +1,4 @@
 """From the training thread to the disk: entries in memory, numbered, in the files of the spool.
 
-Refuses to know the server, and torch.
+Begin with `writer` (the thread) and `spool` (the files). Refuses to know the server, and torch.
 """

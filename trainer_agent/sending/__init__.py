@@ -1,4 +1,4 @@
 """From the spool to the server, and what comes back with the answers. Only `transport` knows HTTP.
 
-Refuses to know the training, and torch.
+Begin with `sender`. Refuses to know the training, and torch.
 """

@@ -4,7 +4,7 @@ Nothing is kept in memory but what is on its way: deadlines are rows, and whoeve
 After a pause of the server itself (stopped, its machine asleep, its disk stuck) deadlines are put off as after a start: nobody
 could be heard meanwhile.
 
-Thread: one loop; each attempt of a delivery runs in a thread of its own, at most two for one endpoint, so that an endpoint
+Thread: one loop; deliveries are tried in threads of their own, at most two for one endpoint, so that an endpoint
 which hangs delays neither another endpoint nor a deadline.
 """
 
@@ -193,20 +193,28 @@ class Worker:
             _log.error("%s failed", what, exc_info=error)
 
     def _send_all(self, due: list[Ready]) -> None:
-        """Start each attempt in a thread of its own."""
+        """Begin with each in a thread of its own."""
         for ready in due:
-            delivery_id, webhook_id = ready.delivery.delivery_id, ready.endpoint.webhook_id
-            with self._lock:
-                self._out[delivery_id] = webhook_id
-            threading.Thread(target=self._attempt, args=(ready,), name=f"webhook-{webhook_id}", daemon=True).start()
+            self._note_out(ready)
+            name = f"webhook-{ready.endpoint.webhook_id}"
+            threading.Thread(target=self._deliver, args=(ready,), name=name, daemon=True).start()
 
-    def _attempt(self, ready: Ready) -> None:
+    def _note_out(self, ready: Ready, before: Ready | None = None) -> None:
+        with self._lock:
+            if before is not None:
+                del self._out[before.delivery.delivery_id]
+            self._out[ready.delivery.delivery_id] = ready.endpoint.webhook_id
+
+    def _deliver(self, ready: Ready) -> None:
+        """One after another of the endpoint, while one is due: each is taken in the commit that writes down the one before.
+
+        Two commits for each, and a round of the worker between them, let the messages of a bad hour wait for one another.
+        """
         try:
-            told = domain.with_link(ready.delivery.body, self._settings.public_url, ready.endpoint.language)
-            body = json.dumps(told, allow_nan=False, separators=(",", ":"))
-            message = outbound.Message(ready.delivery.delivery_id, ready.endpoint.url, ready.endpoint.secret, body)
-            attempt = outbound.attempt(message, self._policy(), self._now())
-            self._finish(ready.delivery.delivery_id, attempt)
+            while (following := self._attempt(ready)) is not None:
+                self._note_out(following, ready)
+                ready = following
+                self._bus.ring(webhooks=True)
         except StorageUnavailable as error:  # its lease runs out, and it is made again
             _log.warning("what became of an attempt was not written down: %s", error)
         except Exception:
@@ -217,7 +225,16 @@ class Worker:
             self._bus.ring(webhooks=True)
             self.wake()
 
-    def _finish(self, delivery_id: str, attempt: Attempt) -> None:
+    def _attempt(self, ready: Ready) -> Ready | None:
+        """Try to deliver, and write down what became of it; the next delivery to try."""
+        told = domain.with_link(ready.delivery.body, self._settings.public_url, ready.endpoint.language)
+        body = json.dumps(told, allow_nan=False, separators=(",", ":"))
+        message = outbound.Message(ready.delivery.delivery_id, ready.endpoint.url, ready.endpoint.secret, body)
+        attempt = outbound.attempt(message, self._policy(), self._now())
+        return self._writer.submit(lambda connection: self._finish(connection, ready, attempt))
+
+    def _finish(self, connection: Connection, ready: Ready, attempt: Attempt) -> Ready | None:
         jitter = random.uniform(-1, 1)  # noqa: S311 -- spreads load, guards nothing
         now, scale = self._now(), self._settings.webhook_retry_scale
-        self._writer.submit(lambda c: webhooks.finish_attempt(c, delivery_id, attempt, now, jitter=jitter, scale=scale))
+        webhooks.finish_attempt(connection, ready.delivery.delivery_id, attempt, now, jitter=jitter, scale=scale)
+        return None if self._stopping else webhooks.take_next(connection, ready.endpoint.webhook_id, now)

@@ -119,6 +119,12 @@ def take_due(connection: Connection, now: datetime, out: Mapping[str, int], most
     return ready
 
 
+def take_next(connection: Connection, webhook_id: str, now: datetime) -> Ready | None:
+    """The delivery of an endpoint that has been due longest, leased for one attempt; None where nothing is due."""
+    due = store.due(connection, webhook_id, now, 1)
+    return _take(connection, webhook_id, due[0], now) if due else None
+
+
 def _take(connection: Connection, webhook_id: str, delivery_id: str, now: datetime) -> Ready | None:
     """One delivery, unless another process has it. One of an endpoint that is gone or switched off is given up."""
     if not store.lease(connection, delivery_id, now, now + domain.LEASE):

@@ -120,6 +120,20 @@ def test_a_stuck_endpoint_delays_nobody_and_has_two_attempts_out_at_most(databas
         worker.stop()
 
 
+def test_messages_of_one_endpoint_follow_each_other_without_a_round_of_the_worker(database, work, monkeypatch):
+    monkeypatch.setattr("server.worker.TICK_SECONDS", 600.0)
+    monkeypatch.setattr(Worker, "wake", lambda _: None)
+    with Receiver([answer(200)]) as receiver:
+        endpoint = add(database, receiver.url)
+        for _ in range(10):
+            tell(database)
+        work()._woken.set()
+        receiver.wait_for(10)
+        until(lambda: len(ended(database, endpoint, "succeeded")) == 10)
+    sent = [request.headers["webhook-id"] for request in receiver.received]
+    assert len(set(sent)) == 10, "each once"
+
+
 def test_gone_switches_the_endpoint_off_and_the_rest_is_given_up(database, work):
     with Receiver([answer(410)]) as receiver:
         endpoint = add(database, receiver.url)

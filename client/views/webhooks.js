@@ -9,6 +9,12 @@ import { glyph } from "../widgets/icons.js";
 import { problemLine } from "../widgets/parts.js";
 import { addForm, askDelete, listing, log, showSecret } from "../widgets/webhooklist.js";
 
+/** What was sent to an endpoint that was deleted after the list was read; the list is read again at once. @param {any} error @returns {any[]} */
+function noneOfGone(error) {
+  if (error.status !== 404) throw error;
+  return [];
+}
+
 /**
  * @param {HTMLElement} host
  * @param {import("../router.js").Shell} shell
@@ -39,7 +45,7 @@ export function webhooksView(host, shell) {
     async () => {
       hooks = await api.webhooks();
       if (!(hooks ?? []).some((hook) => hook.webhook_id === shown)) shown = hooks?.[0]?.webhook_id ?? "";
-      deliveries = shown ? await api.deliveries(shown) : [];
+      deliveries = shown ? await api.deliveries(shown).catch(noneOfGone) : [];
       if (deliveries.some((each) => each.run_id !== null && !names.has(each.run_id)))
         names = new Map((await api.runs()).map((/** @type {any} */ run) => [run.run_id, run.name]));
     },

@@ -171,6 +171,9 @@ def threads() -> dict:
     monitor = opened()
     steps = Steps(monitor)
     until, name = time.monotonic() + 60, f"lossguard-{MORE[0]}"
+    # A thread that is just being begun goes by the number of the one that begins it, in CPython 3.11, and would get its death.
+    while not any(each.name == "lossguard-sync" and each.ident for each in threading.enumerate()):
+        time.sleep(0.01)
     for _ in range(2 if MORE[1] == "twice" else 1000):
         before = restarted[name]
         if not kill_thread(name):
